@@ -1,5 +1,5 @@
-//! The base of end-to-end tests: a daemon with engines around it, a client, engines that misbehave
-//! by hand, and the checks that every test ends with.
+//! Fixtures of end-to-end tests: a daemon with engines, a client, hand-written misbehaving engines,
+//! and the checks at the end of every test.
 
 pub mod support {
     //! The parts.

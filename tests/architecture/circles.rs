@@ -5,7 +5,7 @@ use crate::none;
 use crate::tree::{Source, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates whose modules still lie on circles. It only gets shorter.
+/// Crates whose modules still form cycles. The list may only get shorter.
 const STILL_CIRCULAR: &[&str] = &[
     "host/dst/src",
     "host/policy-runtime/src",
@@ -102,7 +102,7 @@ fn reaches(edges: &Edges, from: &str, to: &str) -> bool {
     false
 }
 
-/// What the root takes out of its modules, by name.
+/// The names that the root re-exports from its modules.
 fn reexports(root: &str, tops: &BTreeSet<String>) -> BTreeMap<String, String> {
     let code = code_of(root);
     let uses = code
@@ -156,7 +156,7 @@ fn heads(code: &str, prefix: &str) -> BTreeSet<String> {
     found
 }
 
-/// The code without what is compiled for tests alone.
+/// The code without parts that are compiled only for tests.
 fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let mut rest = code;

@@ -1,4 +1,4 @@
-//! Rust without its comments and texts, so that a rule looks at code alone.
+//! Strips comments and literals from Rust source, so that rules check only code.
 
 /// Whether a word occurs in some code.
 pub(crate) fn has_word(code: &str, word: &str) -> bool {

@@ -1,10 +1,10 @@
-//! Links and paths in the documentation lead somewhere.
+//! Checks that links, paths, metrics and test names in the documentation exist.
 
 use crate::none;
 use crate::tree::{Source, root, sources};
 use std::path::Path;
 
-/// Folders whose paths are looked up where the documentation names one.
+/// Folders whose paths in the documentation are checked.
 const FOLDERS: &[&str] = &["host/", "plugins/", "scripts/", "sdk/", "tests/", "wit/"];
 
 fn pages() -> Vec<Source> {
@@ -90,7 +90,7 @@ fn dashboards_and_alerts_show_metrics_that_there_are() {
     none("metrics that no code has", &missing);
 }
 
-/// Rows of the table of what tenants share: each names the test that shows it.
+/// Each row of the table of shared resources names an existing test.
 #[test]
 fn each_share_of_tenants_is_tested() {
     let page = crate::tree::read("docs/security.md");

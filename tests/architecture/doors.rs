@@ -1,13 +1,13 @@
-//! Where a daemon runs programs and opens connections. Each place is known with what decides on it, so
-//! that none is added that clients decide on and nobody has looked at; docs/security.md has what
-//! requests reach.
+//! Lists the places where a daemon runs programs and opens connections, with the setting that
+//! controls each, so that a new one that clients can reach gets a review; docs/security.md lists
+//! what requests reach.
 
 use crate::code::code_of;
 use crate::none;
 use crate::tree::sources;
 use std::collections::BTreeSet;
 
-/// What a daemon is made of; the command line and benchmarks are their users' own.
+/// Crates of a daemon; the command line and benchmarks run with their user's own rights.
 const CRATES: &[&str] = &[
     "host/actions/src",
     "host/auth/src",
@@ -83,7 +83,7 @@ const OPEN: &[&str] = &[
     "lookup_host(",
 ];
 
-/// Files whose code, tests left out, has one of some words.
+/// Files whose code, without tests, contains one of the words.
 fn with(words: &[&str]) -> BTreeSet<String> {
     let files = sources(CRATES, ".rs").into_iter();
     let files = files.filter(|file| !file.path.contains("/tests"));

@@ -1,4 +1,4 @@
-//! The licences and sources of all dependencies, and which are banned, against `deny.toml`.
+//! Checks licences, sources and bans of all dependencies against `deny.toml`.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ fn list(section: &str, key: &str) -> Vec<String> {
     entries
 }
 
-/// The platform that the tests run on: what others need may not be there.
+/// The platform that the tests run on: dependencies of others may be missing.
 fn platform() -> String {
     let output = Command::new("rustc").arg("-vV").output().unwrap();
     String::from_utf8(output.stdout)

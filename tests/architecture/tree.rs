@@ -1,11 +1,11 @@
-//! What is in the repository: its files, and its packages as cargo sees them.
+//! The repository's files, and its packages according to cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Folders that hold nothing that was written by hand.
+/// Folders with generated content only.
 const SKIPPED: &[&str] = &["target", "node_modules", "dist", "__pycache__"];
 
 /// The repository's root.

@@ -1,6 +1,6 @@
-//! Tools that the daemon runs: each writes a line as its first act, so that everybody can count how
-//! often it ran. Half of them are asked for over REST and followed to their end, every other one of
-//! these in its program's sandbox; the others are sent over the broker, and nobody waits for them.
+//! Tools that the daemon runs: each first writes a line, so that the checker can count its runs.
+//! Half of them are requested over REST and followed to their end, every other one of these in its
+//! program's sandbox; the others are sent over the broker without waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::agents::Shared;
 use crate::error::ChaosError;
 use crate::exchange::Outcome;
 
-/// What they write to, a line each, in the folder that they run in.
+/// File in their working folder that each appends a line to.
 pub(crate) const RAN: &str = "ran";
 const ACTIONS: &str = "/api/v1/actions";
 const SANDBOXES: &str = "/api/v1/sandboxes";
@@ -23,10 +23,10 @@ const SANDBOXES: &str = "/api/v1/sandboxes";
 const RUN_MS: std::ops::Range<u64> = 20..600;
 /// Pause before a request is tried again.
 const RETRY: Duration = Duration::from_millis(300);
-/// How often it is: minutes in all.
+/// Maximum number of attempts: minutes in all.
 const ATTEMPTS_MAX: u32 = 1_000;
 
-/// What a program's actions are made by.
+/// Runs a program's actions.
 pub(crate) struct Actor {
     program: String,
     job: String,
@@ -37,7 +37,7 @@ pub(crate) struct Actor {
     sandbox: Option<String>,
 }
 
-/// An action as it is asked for.
+/// An action request.
 struct Asked {
     key: String,
     is_idempotent: bool,
@@ -57,7 +57,7 @@ impl Actor {
         }
     }
 
-    /// Runs one; whether it could be asked for, and followed to its end if it is to be.
+    /// Runs an action; returns whether it was accepted and, if followed, came to its end.
     pub(crate) async fn act(&mut self) -> Result<bool, ChaosError> {
         let asked = self.next().await?;
         let Some(answer) = self.ask(&asked).await? else {
@@ -109,7 +109,7 @@ impl Actor {
         })
     }
 
-    /// The program's sandbox. It does not end with the program: what ran in it is read at the end.
+    /// The program's sandbox. It does not end with the program: its files are read at the end.
     async fn sandbox(&mut self) -> Result<Option<String>, ChaosError> {
         let body = json!({"job": self.job});
         for _ in 0..ATTEMPTS_MAX {
@@ -129,8 +129,8 @@ impl Actor {
         Ok(self.sandbox.clone())
     }
 
-    /// Asks until it is acknowledged; the answer, which is null over the broker. `None` if it was
-    /// refused.
+    /// Retries until it is acknowledged; returns the answer, which is null over the broker. `None`
+    /// if it was refused.
     async fn ask(&self, asked: &Asked) -> Result<Option<Value>, ChaosError> {
         for _ in 0..ATTEMPTS_MAX {
             let outcome = match &self.shared.runs {

@@ -1,5 +1,5 @@
-//! The agent programs: clients with the manners of a good OpenAI client. They try again what broke
-//! off, anywhere, under the same program, and write down what they got.
+//! The agent programs: well-behaved OpenAI clients. They retry broken requests at any daemon, under
+//! the same program, and record the results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use crate::record::Record;
 
 /// The model that the simulated engines serve.
 pub(crate) const MODEL: &str = "treadle-sim";
-/// Chats ask for this many tokens and more, completions for less: so a journal's arrival is
-/// distinguished from all others of its program by what it asks for.
+/// Chats request at least this many tokens, completions fewer: so the requested tokens distinguish
+/// each arrival in the journal from all others of its program.
 pub(crate) const CHAT_TOKENS_MIN: u64 = 64;
-/// Tokens that a completion asks for at its first attempt; one more at each further.
+/// Tokens that a completion requests at its first attempt; one more at each further.
 const COMPLETION_TOKENS: u64 = 4;
 /// Attempts of one step; with the pauses between them they take minutes.
 const ATTEMPTS_MAX: u64 = CHAT_TOKENS_MIN - COMPLETION_TOKENS;
@@ -35,7 +35,7 @@ const STEPS_MAX: u32 = 1_000;
 /// Pauses between attempts: the first one, and the longest.
 const RETRY_MS: (u64, u64) = (100, 4_000);
 
-/// What all programs share.
+/// State shared by all programs.
 pub(crate) struct Shared {
     /// Base URLs of the daemons.
     pub(crate) daemons: Vec<String>,
@@ -43,15 +43,15 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     /// The way to the queue of actions, where there is a broker and the form runs some.
     pub(crate) runs: Option<RabbitMq>,
-    /// What clients have seen.
+    /// The clients' record.
     pub(crate) record: Record,
-    /// Set once the last kill was survived: programs come to their end.
+    /// Set once the last kill was survived: then programs end.
     pub(crate) ending: AtomicBool,
-    /// Counts and times for others to see.
+    /// Progress counters.
     pub(crate) pulse: Pulse,
 }
 
-/// Signs of life.
+/// Progress counters of all programs.
 #[derive(Default)]
 pub(crate) struct Pulse {
     /// Attempts.
@@ -62,7 +62,7 @@ pub(crate) struct Pulse {
     pub(crate) ended: AtomicU64,
     /// Actions that the broker has acknowledged.
     pub(crate) sent: AtomicU64,
-    /// When the youngest attempt with a complete answer had begun.
+    /// Start of the latest attempt with a complete answer.
     last_began: std::sync::Mutex<Option<Instant>>,
     answered: Notify,
 }
@@ -230,7 +230,7 @@ impl Program {
         ("/v1/completions", body, asked)
     }
 
-    /// Whether the step is over, and what is written down.
+    /// Whether the step is over, and its record.
     fn line(&self, outcome: &Outcome, asked: u64, is_chat: bool) -> (bool, Value) {
         let prompt = if is_chat {
             None
@@ -286,7 +286,7 @@ impl Program {
         Ok(false)
     }
 
-    /// Longer each time, never the same for all, and then another daemon.
+    /// Waits longer each time, with jitter, then switches to another daemon.
     async fn retry_pause(&mut self, attempt: u64) {
         let (first, longest) = RETRY_MS;
         let ceiling = (first << attempt.min(6)).min(longest);

@@ -1,5 +1,5 @@
-//! A consumer of all events, which has nothing to do with the daemons: what it gets it writes down,
-//! then acknowledges.
+//! A consumer of all events, independent of the daemons: it records each message, then acknowledges
+//! it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use treadle_broker::{Address, Broker, Delivery, Names, RabbitMq, Settings, Subsc
 use crate::error::ChaosError;
 use crate::record::Record;
 
-/// What its queue's name begins with.
+/// Prefix of its queue's name.
 const QUEUE: &str = "chaos-record";
 
 /// The consumer at work.

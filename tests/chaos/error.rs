@@ -1,4 +1,4 @@
-//! Why a run could not be checked.
+//! Errors that prevent a run's check.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(crate) enum ChaosError {
     /// A file can't be written or read.
     #[error("{what}: {cause}")]
     File { what: String, cause: std::io::Error },
-    /// What was read makes no sense.
+    /// The content of a file is invalid.
     #[error("{0}")]
     Nonsense(String),
 }

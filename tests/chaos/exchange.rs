@@ -11,22 +11,22 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 
-/// Longest silence of a server before a client gives the request up.
+/// Longest silence of a server before a client abandons the request.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
-/// Time for a connection to come about.
+/// Time limit for opening a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The complete answer, with its token counts, where it has them.
+    /// The complete answer, with its token counts if it has them.
     Complete {
         /// The whole body, or the last object of a stream with the usage.
         answer: Value,
         /// The generated text.
         text: String,
     },
-    /// Nothing or a part came: to be tried again.
+    /// No answer or only a part: to be retried.
     Broken(String),
     /// Refused permanently.
     Refused(String),
@@ -45,7 +45,7 @@ impl Client {
         connector.set_nodelay(true);
         let pool = Pool::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            // The pool must not repeat a request: each attempt is written down.
+            // The pool must not repeat a request: each attempt is recorded.
             .retry_canceled_requests(false)
             .build(connector);
         Self { pool }
@@ -83,7 +83,7 @@ impl Client {
                 }
                 Err(error) => Outcome::Broken(format!("no JSON: {error}")),
             },
-            // What a good client tries again.
+            // Errors that a good client retries.
             StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => {
                 Outcome::Broken(format!("{status}: {text}"))
             }

@@ -1,4 +1,4 @@
-//! The forms of a run: which parts of the daemons work while they are killed.
+//! The forms of a run: the features of the daemons in use during the kills.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use clap::ValueEnum;
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// A cluster with nothing but its defaults.
+    /// A cluster with its defaults.
     Plain,
-    /// What is old is removed while the run goes on.
+    /// Old rows are removed during the run.
     Retention,
     /// Memory is short, and KV caches go to host memory and back.
     HostTier,
@@ -17,7 +17,7 @@ pub(crate) enum Form {
     Rollout,
     /// The jobs are divided between two schedulers.
     Shards,
-    /// A daemon, alone, runs the programs' tools, some of them in sandboxes here and on a node.
+    /// A single daemon runs the programs' tools, some of them in sandboxes here and on a node.
     Actions,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Shard {
     pub(crate) name: &'static str,
     /// Where its store is.
     pub(crate) schema: &'static str,
-    /// What the names of its exchanges begin with.
+    /// Prefix of its exchanges' names.
     pub(crate) prefix: &'static str,
 }
 
@@ -42,12 +42,12 @@ const SECOND: Shard = Shard {
     prefix: "treadle.second",
 };
 
-/// KV memory of an engine: less than all programs together would like.
+/// KV memory of an engine: less than all programs together need.
 const KV_TOKENS: u64 = 60_000;
-/// Where memory is to be short: for each program and engine; a context has some hundred tokens.
+/// KV memory per program and engine in forms with scarce memory; a context has some hundred tokens.
 const SHORT_KV_TOKENS: u64 = 40;
 
-/// What the daemon and its node share.
+/// The cluster secret of the daemon and its node.
 pub(crate) const NODE_SECRET: &str = "cluster.secret=the same for the daemon and its node";
 
 impl Form {
@@ -81,8 +81,8 @@ impl Form {
         }
     }
 
-    /// Newest events that stay, and seconds for which programs that have ended stay; `None` where
-    /// nothing may be removed.
+    /// Newest events that stay, and seconds for which ended programs stay; `None` if nothing may be
+    /// removed.
     pub(crate) const fn keeps(self) -> Option<(u64, u64)> {
         match self {
             Self::Retention => Some((500, 3)),
@@ -90,7 +90,7 @@ impl Form {
         }
     }
 
-    /// Daemons of so many that are wanted: the checker reads the folder of one machine.
+    /// Number of daemons, given the requested number: the checker reads the folder of one machine.
     pub(crate) const fn daemons(self, wanted: u16) -> u16 {
         match self {
             Self::Actions => 1,
@@ -98,7 +98,7 @@ impl Form {
         }
     }
 
-    /// Settings of the daemons, whose records go to a folder.
+    /// Settings of the daemons, with their records below a folder.
     pub(crate) fn settings(self, folder: &Path) -> Vec<String> {
         let (events, ended_s) = self.keeps().unwrap_or((1_000_000_000, 604_800));
         let mut settings = vec![
@@ -118,7 +118,7 @@ impl Form {
             Self::Rollout => &[
                 "store.snapshot_events=5000",
                 "rollout.engine_steps_max=1",
-                // Without a token the policy below is bound.
+                // The policy below is bound without a token.
                 "auth.anonymous_scope=admin",
                 "rollout.migration_interval_ms=1000",
                 "kv.migration_tokens_per_s=100000",
@@ -129,7 +129,7 @@ impl Form {
                 "actions.enabled=true",
                 "sandboxes.enabled=true",
                 NODE_SECRET,
-                // Without a token programs run what they like.
+                // Programs run actions without a token.
                 "auth.anonymous_scope=admin",
             ],
         };
@@ -143,7 +143,7 @@ impl Form {
         settings
     }
 
-    /// KV memory of each of some engines, for so many programs in all.
+    /// KV memory of each engine, given the number of programs.
     pub(crate) fn kv_tokens(self, programs: u32) -> u64 {
         match self {
             Self::HostTier => (u64::from(programs) * SHORT_KV_TOKENS).max(2_000),
@@ -178,7 +178,7 @@ impl Form {
         matches!(self, Self::Retention) && program.is_multiple_of(2)
     }
 
-    /// Counters of `/metrics` that each scheduler must have raised: without them the form has shown
+    /// Counters of `/metrics` that each scheduler must have raised: otherwise the form has shown
     /// nothing.
     pub(crate) const fn counters(self) -> &'static [&'static str] {
         match self {

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     ))
 }
 
-/// Runs all forms in their order; gives those that were not clean.
+/// Runs all forms in order; returns those that were not clean.
 async fn run_all(options: Options) -> Vec<&'static str> {
     let places = Arc::new(Semaphore::new(options.at_once.max(1)));
     let options = Arc::new(options);
@@ -66,7 +66,7 @@ async fn run_all(options: Options) -> Vec<&'static str> {
     unclean
 }
 
-/// Runs a form and prints its report; whether it was clean.
+/// Runs a form and prints its report; returns whether it was clean.
 async fn run_one(options: &Options, form: Form) -> bool {
     match run::run(&options.of(form), form).await {
         Ok(report) => {

@@ -14,10 +14,10 @@ pub(crate) struct Options {
     /// The daemon; the newest of target/release and target/debug unless given.
     #[arg(long, value_name = "PATH")]
     pub(crate) binary: Option<PathBuf>,
-    /// What works while it is killed: each form is a run of its own, one after another.
+    /// Features in use during the kills: each form is a separate run, one after another.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Form::ALL)]
     pub(crate) forms: Vec<Form>,
-    /// Forms that run at once.
+    /// Number of forms that run at once.
     #[arg(long, default_value_t = 1)]
     pub(crate) at_once: usize,
     /// Daemons on one store.
@@ -45,13 +45,13 @@ pub(crate) struct Options {
     /// Leave the broker and its consumer out.
     #[arg(long)]
     pub(crate) without_broker: bool,
-    /// Order and times of the kills, and what the programs do.
+    /// Seed of the order and times of the kills, and of the programs' behaviour.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time after which what has not ended is stuck, in seconds.
+    /// Time in seconds after which unfinished work counts as stuck.
     #[arg(long, default_value_t = 900)]
     pub(crate) seconds_max: u64,
-    /// Where records and logs go; a folder of their own under target/chaos unless given.
+    /// Folder for records and logs; by default a new one under target/chaos.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
     /// More settings of the daemons, as for `treadle serve`.
@@ -60,7 +60,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// As a form has them.
+    /// The options with a form's changes.
     pub(crate) fn of(&self, form: Form) -> Self {
         Self {
             daemons: form.daemons(self.daemons),
@@ -98,11 +98,11 @@ impl Options {
         })
     }
 
-    /// Refuses what a form can't be run with.
+    /// Refuses options that a form does not support.
     pub(crate) fn check(&self, form: Form) -> Result<(), ChaosError> {
         let refusal = match form {
             Form::Retention if self.without_broker => {
-                "what was removed is known from the broker's consumer alone; leave out --without-broker"
+                "only the broker's consumer records removed events; leave out --without-broker"
             }
             Form::Shards if self.daemons == 1 => {
                 "a single daemon has no shards; give more --daemons"
@@ -115,7 +115,7 @@ impl Options {
         })
     }
 
-    /// Where records and logs of a form go; made here.
+    /// Creates the folder for records and logs of a form.
     pub(crate) fn folder(&self, form: Form) -> Result<PathBuf, ChaosError> {
         let name = format!("seed-{}-{}", self.seed, std::process::id());
         let folder = self

@@ -1,5 +1,5 @@
-//! What clients and the consumer have seen, recorded by themselves as it happens: one JSON object a
-//! line. The checker reads the files, not the memory of their writers.
+//! The records that clients and the consumer write as events happen: one JSON object per line. The
+//! checker reads the files, not the memory of their writers.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::checker::CheckResult;
 use crate::schedule::Victim;
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Report {
     pub(crate) form: &'static str,
     pub(crate) seed: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing lost, nothing counted twice, no wrong text, nothing stuck.
+    /// Whether nothing was lost, counted twice or stuck, and no text was wrong.
     pub(crate) fn is_clean(&self) -> bool {
         self.check_result.is_clean()
     }
@@ -72,7 +72,7 @@ impl Report {
     }
 }
 
-/// Median and greatest.
+/// Median and maximum.
 fn spread(values: &[f64]) -> Value {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -26,9 +26,9 @@ use crate::schedule::{Kill, Victim, kills};
 
 /// How long service may be away after a kill before the run goes on anyway.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
-/// How long the last messages may take to the consumer.
+/// Time limit for the last messages to reach the consumer.
 const SETTLE_MAX: Duration = Duration::from_mins(1);
-/// Pause between two looks.
+/// Pause between two polls.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs a form, checks, and reports the result.
@@ -113,7 +113,7 @@ fn messages_of(shard: Shard, folder: &Path) -> PathBuf {
     folder.join(format!("messages-{}.jsonl", shard.name))
 }
 
-/// The kills, and what they did to the service.
+/// The kills, and their effects on the service.
 struct Storm {
     fixture: Fixture,
     form: Form,
@@ -214,7 +214,7 @@ impl Storm {
         match victim {
             Victim::Leader | Victim::Follower => self.fixture.start_daemon(target).await,
             Victim::Engine => self.fixture.start_engine(target).await,
-            // The daemon has another one.
+            // The daemon has another supervisor.
             Victim::Executor => Ok(()),
             Victim::Node => self.fixture.start_node().await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Restart).await,
@@ -261,8 +261,8 @@ impl Storm {
         Ok(())
     }
 
-    /// Waits until nothing runs and the consumers have it all; then stops the daemons and asks for
-    /// the final states of their cores.
+    /// Waits until nothing runs and the consumers have all messages; then stops the daemons and
+    /// reads the final states of their cores.
     async fn settle(
         &mut self,
         consumers: &[Consumer],
@@ -283,7 +283,7 @@ impl Storm {
         }
         evidence.daemons_ended_badly = self.fixture.stop_processes().await?;
         if self.form == Form::Actions {
-            // Other forms have none, and may run beside this one.
+            // Other forms have no sandboxes, and may run beside this one.
             evidence.orphans = checker::orphans(self.fixture.binary());
         }
         for (shard, found) in self.form.shards().iter().zip(&mut evidence.shards) {
@@ -295,7 +295,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Actions that wait or run; none where none are run.
+    /// Number of actions that wait or run; 0 in forms without actions.
     async fn actions_open(&self, shard: Shard) -> Option<u64> {
         if self.form != Form::Actions {
             return Some(0);
@@ -324,7 +324,7 @@ impl Storm {
         Ok(())
     }
 
-    /// What a shard's scheduler reports once nothing of it is open, or it is too late.
+    /// The report of a shard's scheduler once it has no open work, or at the deadline.
     async fn rest(&self, shard: Shard, deadline: Instant) -> ShardEvidence {
         loop {
             let metric = |name| self.fixture.metric(shard, name);

@@ -1,4 +1,4 @@
-//! Which process is killed when: decided by a seed.
+//! A seeded schedule of kills.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 pub(crate) enum Victim {
     /// The daemon that schedules.
     Leader,
-    /// A daemon that does not.
+    /// A daemon that does not schedule.
     Follower,
     /// RabbitMQ.
     Broker,
@@ -19,7 +19,7 @@ pub(crate) enum Victim {
     Database,
     /// An inference engine.
     Engine,
-    /// What supervises an action that runs.
+    /// The supervisor of a running action.
     Executor,
     /// The agent of a node.
     Node,
@@ -61,13 +61,13 @@ pub(crate) struct Kill {
     pub(crate) victim: Victim,
     /// Which of several, to be taken modulo their number.
     pub(crate) which: usize,
-    /// Time since the one before was survived.
+    /// Pause after recovery from the previous kill.
     pub(crate) after: Duration,
-    /// Time until it is started again.
+    /// Time until the process is started again.
     pub(crate) down: Duration,
 }
 
-/// So many kills of each victim, in an order that the seed decides; then so many blackouts.
+/// Kills `each` victim that often, in a seeded order; then adds `blackouts` of everything.
 pub(crate) fn kills(seed: u64, each: u32, victims: &[Victim], blackouts: u32) -> Vec<Kill> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut victims: Vec<Victim> = victims

@@ -13,7 +13,7 @@ use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 use treadle_tests::support::process::binary;
 
-/// `treadle actions run -- sh -c` and a script: the code that it ends with.
+/// Runs a script by `treadle actions run -- sh -c`; returns the exit code.
 fn command_line(client: &Client, script: &str) -> Option<i32> {
     let token = client.token().expect("the owner's");
     let place = ["actions", "--url", client.base(), "--token", token];
@@ -33,7 +33,7 @@ async fn the_command_line_ends_as_the_command_did() {
 
 const ACTIONS: &str = "/api/v1/actions";
 
-/// Turns actions on, with so many cores and a folder of their own.
+/// Enables actions with the given number of cores and a folder below `folder`.
 fn with_actions(config: &mut Config, folder: &Path, cores: u64) {
     config.actions.enabled = true;
     config.actions.cores = cores;
@@ -51,7 +51,7 @@ async fn fixture(folder: &Path, cores: u64, tune: impl FnOnce(&mut Config)) -> F
     .await
 }
 
-/// A shell's command.
+/// An action that runs a shell script.
 fn shell(script: &str) -> Value {
     let command = ["sh", "-c", script];
     json!({"kind": "sh", "run": {"process": {"command": command}}})
@@ -159,7 +159,7 @@ async fn ends_are_typed_and_give_their_cores_back() {
         "infrastructure_failure"
     );
 
-    // One waits for the core that another has, and is given up; a third is withdrawn as it runs.
+    // One expires while it waits for the core of another; a third is cancelled while it runs.
     let runs = submit(client, &shell("sleep 60")).await;
     until_status(client, runs, "running").await;
     let waits = submit(client, &with(shell("true"), &json!({"start_s_max": 1}))).await;
@@ -192,7 +192,7 @@ async fn a_key_names_one_action() {
     let refused = client.post(ACTIONS, &other).await;
     let message = refused.refused(409, "idempotency_key_taken");
     assert!(message.contains("new key"), "{message}");
-    // Another job's key is another one.
+    // The same key of another job is another action.
     let elsewhere = with(other, &json!({"job": "other"}));
     assert_ne!(submit(client, &elsewhere).await, action);
     fixture.stop().await;

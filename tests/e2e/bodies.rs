@@ -1,4 +1,4 @@
-//! Requests and answers, kept whole where configured.
+//! Requests and answers are stored whole if configured.
 
 use serde_json::{Value, json};
 use treadle_config::Keep;
@@ -109,7 +109,7 @@ async fn of_steps_that_failed_the_engine_s_words_are_kept() {
     assert_eq!(asked.await.expect("it is answered").status, 500);
     let steps = steps_of(&fixture.client, "p").await;
     assert_eq!(steps[0]["outcome"], "failed");
-    let cause = steps[0]["cause"].as_str().expect("it is told");
+    let cause = steps[0]["cause"].as_str().expect("a cause");
     assert!(cause.contains("the sampler met NaN"), "{cause}");
     let began = std::time::Instant::now();
     let bodies = loop {

@@ -1,11 +1,11 @@
-//! What a browser gets: the console's pages and data, and nothing that an engine would have it do.
+//! Browsers get the console's pages and data, and no active content of engines.
 
 use http::{HeaderMap, Method};
 use treadle_tests::support::client::Answer;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
 use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine, RawRequest};
 
-/// What an engine sends that means harm.
+/// A malicious answer of an engine.
 const EVIL: &str = "set-cookie: treadle_session=tr_x; Path=/\r\nclear-site-data: \"*\"\r\n\
     refresh: 0; url=https://evil.example\r\nlink: <https://evil.example/x>; rel=preload\r\n\
     access-control-allow-origin: *\r\naccess-control-allow-credentials: true\r\n\

@@ -1,4 +1,4 @@
-//! The packages that agents are written with, with nothing changed but their URL.
+//! LLM client packages that agents use, with only their URL changed.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use treadle_engine_sim::{EngineSim, EngineSimOptions, Faults};
 use treadle_tests::support::fixture::{Fixture, MODEL, SPEED};
 use treadle_tests::support::policy::root;
 
-/// Leaves the tests with packages of others out.
+/// Skips the tests with third-party packages.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_CLIENT_TESTS";
 
-/// Runs the script against a daemon; false if these tests are to be left out.
+/// Runs the script against a daemon; returns false if these tests are skipped.
 async fn passes(fixture: &Fixture, part: &'static str) {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
         eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no clients of models were tested");

@@ -1,4 +1,4 @@
-//! Clients of other routers, with nothing changed but the URL.
+//! Clients of other routers, with only the URL changed.
 
 mod encodings;
 mod identity;

@@ -1,4 +1,4 @@
-//! What the console is served by, and what it reads.
+//! Serving the console, and the data that it reads.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ async fn every_daemon_serves_the_console_and_its_session() {
             page.refused(404, "unknown_path");
         }
         client.get("/consoles").await.refused(404, "unknown_path");
-        // A browser that says where a page is from by its origin alone.
+        // A browser that sends only `Origin`.
         let token = json!({"token": client.token().expect("it has one")});
         let browser = client.without_token();
         let begun = browser.post(SESSION, &token).await;

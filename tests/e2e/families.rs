@@ -1,4 +1,4 @@
-//! Programs that start others, as clients say by headers and bodies.
+//! Programs that start others, declared by headers and bodies.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine, engine
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A request that names its program by these headers alone.
+/// A request that names its program only by these headers.
 async fn send(client: &Client, headers: &[(&str, &str)], text: &str) {
     let mut body = chat("", text, 4);
     body.as_object_mut()
@@ -54,7 +54,7 @@ async fn the_subagents_of_a_coding_agent_are_its_family() {
     fixture.finish().await;
 }
 
-/// One step of a program of this parent; gives the history that it leaves.
+/// Runs one step of a program with this parent; returns the resulting history.
 async fn step(
     client: &Client,
     program: &str,

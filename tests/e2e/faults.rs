@@ -1,5 +1,5 @@
-//! What goes wrong: with requests, with engines, with whole machines. Every fault has a clear end
-//! for the client, and nothing is left of it in the daemon.
+//! Faults of requests, engines and whole machines. Every fault ends clearly for the client and
+//! leaves no state in the daemon.
 
 mod answers;
 mod clients;

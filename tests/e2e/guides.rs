@@ -1,11 +1,11 @@
 //! A newcomer's path: every command of README, of the quickstart and of the guides runs as it is
-//! printed, from top to bottom, in an empty folder. Pages of what takes sandboxes are followed in
-//! `sandboxes/guides.rs`; `host/treadle/tests/cli/pages.rs` checks what is marked as not run.
+//! printed, from top to bottom, in an empty folder. `sandboxes/guides.rs` follows the pages about
+//! sandboxes; `host/treadle/tests/cli/pages.rs` checks blocks that are marked as not run.
 
 use treadle_tests::support::client::Client;
 use treadle_tests::support::terminal::Terminal;
 
-/// Follows a page; gives the terminal, whose daemon still runs.
+/// Follows a page; returns the terminal, whose daemon still runs.
 async fn follow(page: &'static str) -> Terminal {
     let mut terminal = Terminal::open(page);
     terminal.follow().await;

@@ -18,7 +18,7 @@ const SLOTS: u32 = 4;
 /// end.
 const KV_TOKENS: u64 = 1_200;
 
-/// A slot is free so long after its client has left, whatever else the machine does. The answer would
+/// Time within which a slot is free after its client has left, on a busy machine. The answer would
 /// take minutes.
 const FREED_MAX: Duration = Duration::from_secs(15);
 
@@ -27,7 +27,7 @@ struct Engines {
     _folder: tempfile::TempDir,
 }
 
-/// Two servers; `None` where these tests are left out.
+/// Two servers; `None` if these tests are skipped.
 async fn engines(slot_tokens: u32) -> Option<Engines> {
     let python: PathBuf = python()?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -52,8 +52,8 @@ async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
     Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = endpoints;
         config.scheduler.time_scale = 10.0;
-        // Computing a context again takes the tiny model less than most tools; as if it were dearer,
-        // slots are held.
+        // The tiny model computes a context faster than most tools run; a lower assumed speed
+        // makes holding a slot worthwhile.
         config.engines.measure = false;
         config.kv.prefill_tokens_per_s = 1_000;
         config.scheduler.starvation_s_max = 2;
@@ -167,7 +167,7 @@ async fn check(client: &Client, talk: &Conversation, counted: &[Usage]) -> (u32,
     (kept, moved)
 }
 
-/// The servers' own counters are the ledger's sums.
+/// Compares the servers' counters with the ledger's sums.
 async fn counters_agree(engines: &Engines, metrics: &treadle_tests::support::metrics::Metrics) {
     let (mut prompt, mut cached, mut output) = (0, 0, 0);
     for server in &engines.servers {
@@ -227,7 +227,7 @@ async fn more_programs_than_slots_take_turns() {
         return;
     };
     let fixture = gateway(&engines, None).await;
-    // No program is released: they must make room for those that wait.
+    // No program is released: placed ones must be paused for those that wait.
     let asked: Vec<_> = (0..2 * SLOTS + 4)
         .map(|program| {
             let client = fixture.client.clone();
@@ -254,7 +254,7 @@ async fn a_client_that_leaves_frees_its_slot() {
     let body = json!({
         "prompt": [11, 12, 13], "max_tokens": 16_000, "ignore_eos": true, "program_id": "p",
     });
-    // Streams alone: before an answer in one piece llama.cpp does not look for its client.
+    // Only streams: llama.cpp does not detect a disconnect before an answer in one piece.
     for _ in 0..2 {
         let body = streamed(body.clone());
         let client = fixture.client.clone();
@@ -307,7 +307,7 @@ async fn a_step_that_gave_way_goes_on() {
     let (client, calm) = (fixture.client.clone(), streamed(body("calm")));
     let calm = tokio::spawn(async move { client.stream(COMPLETIONS, &calm).await.finish().await });
     until_begun(&fixture.client, "calm").await;
-    // It has generated, so this is the more urgent.
+    // This program has generated tokens, so it is more urgent.
     let mut urgent = body("whole");
     urgent["max_tokens"] = json!(5);
     fixture.client.post(COMPLETIONS, &urgent).await.ok();

@@ -16,7 +16,7 @@ pub(crate) mod server;
 
 use server::Server;
 
-/// A daemon with one engine at a broker.
+/// A daemon with one engine, connected to a broker.
 async fn fixture_at(url: &str, prefix: &str) -> Fixture {
     Fixture::tuned(1, 100_000, |config| {
         config.broker.url = url.into();
@@ -39,7 +39,7 @@ fn is_release(event: &treadle_tests::support::broker::Event, program: &str) -> b
     event.key.ends_with(".program.released") && event.body["program"] == program
 }
 
-/// Waits until so many commands have come to this.
+/// Waits until the given number of commands has reached this status.
 async fn until_commands(client: &Client, outcome: &str, count: u64) {
     let name = format!("treadle_broker_commands_total{{outcome=\"{outcome}\"}}");
     client
@@ -264,7 +264,7 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
     let ended = client.get("/api/v1/programs/p").await.ok();
     assert_eq!(ended["reward"], -0.5);
 
-    // Another program of this name is not what the command was about.
+    // The command does not apply to a later program of the same name.
     complete_step(client, "p").await;
     peer.send(Queue::Commands, "c-1", command).await;
     until_commands(client, "repeated", 2).await;

@@ -16,9 +16,9 @@ use treadle_tests::support::process::DaemonProcess;
 
 /// Context of a program, in tokens: long enough for its prefill to be felt.
 const LONG: usize = 16_384;
-/// Where times do not matter.
+/// For tests that do not measure times.
 const SHORT: usize = 600;
-/// How often the comparison of times may be made, on a machine that others use too.
+/// Attempts at the comparison of times, because the machine may be busy.
 const ATTEMPTS_MAX: usize = 3;
 
 /// How many times sooner than by computing it again a program's answer must begin.
@@ -51,14 +51,14 @@ async fn comes_back(to_other: bool) {
     }
 }
 
-/// Has a program's cache leave under pressure and come back; gives the time to the first token of
+/// Offloads a program's cache under pressure and restores it; returns the time to first token of
 /// its next step, and that of a program of the same length without a cache.
 async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duration) {
     let fixture = engines.gateway(|_| ()).await;
     let client = &fixture.client;
     let mut talks = Talk::pair(LONG);
     let mut gone = stage::press(client, &mut talks, LONG).await;
-    // Where it was, another program is now, and the other way round.
+    // The two programs have swapped servers.
     let leaves = if to_other { gone.other.as_str() } else { "c" };
     stage::release(client, leaves).await;
     let talk = &mut gone.talk;

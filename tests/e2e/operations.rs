@@ -1,4 +1,4 @@
-//! What an operator does: back up and restore, migrate, look for what is wrong.
+//! An operator's tasks: back up and restore, migrate, diagnose.
 
 mod backup;
 mod cordons;
@@ -12,7 +12,7 @@ use serde_json::json;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::{COMPLETIONS, MODEL};
 
-/// Some steps of some programs, one of which is released.
+/// Runs some steps of some programs and releases one program.
 async fn work(client: &Client, start: u32) {
     for program in start..start + 4 {
         for round in 0..5 {

@@ -1,5 +1,5 @@
-//! Steps that are preempted by the engines' own abort or by a break: the pieces joined are, token
-//! for token, what an uninterrupted answer is.
+//! Steps that are preempted by the engines' own abort or by a closed connection: the joined pieces
+//! equal an uninterrupted answer, token for token.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const GENERATE: &str = "/generate";
 const VLLM_GENERATE: &str = "/inference/v1/generate";
 /// Tokens of an answer: some hundred milliseconds at the engine.
 const TOKENS: u32 = 80;
-/// Tokens that it has generated when it is preempted, at least.
+/// Minimum number of generated tokens at the preemption.
 const BEFORE: u64 = 10;
 
 fn engine(url: &str, kind: EngineChoice) -> Endpoint {
@@ -58,7 +58,7 @@ fn body(path: &str, program: &str, tokens: u32, logprobs: bool) -> Value {
     body
 }
 
-/// Waits until the engine has generated so many tokens more.
+/// Waits until the engine has generated [`BEFORE`] tokens more than `before`.
 async fn until_generated(engine: &EngineSimHandle, before: u64) {
     let generated = async || engine.snapshot().await.counters.generation_tokens;
     let until = async {
@@ -70,9 +70,9 @@ async fn until_generated(engine: &EngineSimHandle, before: u64) {
     in_time.expect("tokens in time");
 }
 
-/// An answer that is interrupted, and the same uninterrupted. `body` makes the request of a program
-/// for so many tokens, `begun` waits until some of the second are generated, and knows how long all
-/// of them take.
+/// An uninterrupted answer, and the same answer interrupted. `body` makes the request of a program
+/// for a number of tokens; `begun` gets the time of the whole first answer and waits until some
+/// tokens of the second are generated.
 pub(crate) async fn both(
     client: &Client,
     path: &'static str,
@@ -86,13 +86,13 @@ pub(crate) async fn both(
     let (other, calm) = (client.clone(), body("calm", tokens));
     let calm = tokio::spawn(async move { other.post(path, &calm).await.ok() });
     begun(took).await;
-    // It has generated, so this is the more urgent.
+    // This program has generated tokens, so it is more urgent.
     client.post(path, &body("whole", 5)).await.ok();
     assert!(!calm.is_finished(), "{path}: it gave way");
     (whole, calm.await.expect("no step fails"))
 }
 
-/// The same at a simulated engine.
+/// [`both`] at a simulated engine.
 async fn both_simulated(
     fixture: &Fixture,
     engine: &EngineSimHandle,
@@ -104,7 +104,7 @@ async fn both_simulated(
     both(&fixture.client, path, body, TOKENS, begun).await
 }
 
-/// What names an answer, and what is measured.
+/// The answer without its ids and measured times.
 fn without_names(mut answer: Value) -> Value {
     let fields = answer.as_object_mut().expect("an object");
     for name in ["id", "request_id", "created"] {
@@ -248,7 +248,7 @@ async fn a_chat_with_tools_is_interrupted_while_it_is_text() {
     }
 }
 
-/// A request for the rest, and the answer of an engine.
+/// A continuation request, and the engine's answer.
 fn piece(ids: &[u32], prompt: usize, end: &Value) -> String {
     let logprobs: Vec<Value> = ids.iter().map(|id| json!([-0.5, id, null])).collect();
     json!({

@@ -1,4 +1,4 @@
-//! The daemon is killed and started again on the same file: what was acknowledged is there.
+//! Kills the daemon and starts it again on the same file: acknowledged work is still there.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ async fn steps_of(client: &Client, program: &str) -> Vec<Value> {
     page["steps"].as_array().expect("a list").clone()
 }
 
-/// Waits until the journal shows so many steps of a program.
+/// Waits until the journal has this number of steps of a program.
 async fn until_journaled(client: &Client, program: &str, steps: usize) {
     let began = std::time::Instant::now();
     while steps_of(client, program).await.len() < steps {
@@ -51,7 +51,7 @@ async fn until_journaled(client: &Client, program: &str, steps: usize) {
     }
 }
 
-/// What of the live programs survives.
+/// The state of live programs that must survive.
 async fn lasting(client: &Client) -> Value {
     let mut programs = client.get("/programs").await.ok();
     for program in programs.as_object_mut().expect("an object").values_mut() {
@@ -115,7 +115,7 @@ async fn programs_steps_and_bindings_survive_a_kill() {
         eviction.expect("each world has one")["policy"],
         bound["policy"]
     );
-    // Programs go on where they were: at their worker, with their count and their cache.
+    // Programs keep their worker, token count and cache.
     let answer = step(client, "p3", 300).await;
     assert!(answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() >= Some(272));
     let after = client.get("/programs").await.ok();
@@ -227,7 +227,7 @@ async fn a_torn_end_of_the_log_is_survived() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(100_000).await;
     let mut config = on_disk(folder.path(), &engine.url());
-    // No snapshot: all that is known is in the log.
+    // No snapshot: the state is only in the log.
     config.store.snapshot_events = 1_000_000;
     let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
     for program in 0..20 {

@@ -1,5 +1,4 @@
-//! Rollouts: Heddle's policies, as uploaded components, decide where programs go and how urgent
-//! their steps are.
+//! Rollouts: Heddle's policies, as uploaded components, decide placements and priorities.
 
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ async fn bind_heddle(client: &Client) {
     let prompts: Vec<u32> = (0..64)
         .map(|n| if n % 2 == 0 { LONG } else { SHORT })
         .collect();
-    // Its six columns: nothing is known but the prompts, and that the programs ended.
+    // Its six columns: only the prompts and the ends of the programs are known.
     let extra: Vec<i64> = prompts
         .iter()
         .map(|prompt| i64::from(*prompt))
@@ -233,7 +232,7 @@ async fn a_configuration_that_does_not_fit_the_schema_is_refused_by_name() {
     fixture.finish().await;
 }
 
-/// A scheduler that lets one step at a time run at an engine, the first come first, but those of
+/// A scheduler that runs one step at a time at an engine, first come, first served, but steps of
 /// programs that have generated before those of new ones.
 pub(crate) async fn one_slot(endpoint: Endpoint) -> Fixture {
     let fixture = Fixture::tuned(0, 0, |config| {
@@ -243,7 +242,7 @@ pub(crate) async fn one_slot(endpoint: Endpoint) -> Fixture {
         config.rollout.engine_steps_max = 1;
     })
     .await;
-    // The same with and without a prediction.
+    // The order is the same with and without a prediction.
     let config = json!({"rank": "total", "default_tokens": 1000, "preempt_margin_tokens": 0});
     bind(&fixture.client, "priority", "heddle-priority", config).await;
     fixture
@@ -279,7 +278,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
         let client = fixture.client.clone();
         tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
     };
-    // It has generated, so its next step is the more urgent.
+    // This program has generated tokens, so its next step is more urgent.
     let first = post(chat("urgent", "one", 9));
     engine.request().await.answer_chat().await;
     first.await.expect("no step fails");
@@ -391,7 +390,7 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
             json!({"choices": [{"text": text_of(&ended)}], "usage": ended.usage()})
         });
         until_begun(&fixture.client, "calm").await;
-        // It has generated, so this is the more urgent.
+        // This program has generated tokens, so it is more urgent.
         let mut urgent = body("whole");
         urgent["max_tokens"] = json!(5);
         fixture.client.post(COMPLETIONS, &urgent).await.ok();

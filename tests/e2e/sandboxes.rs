@@ -1,4 +1,4 @@
-//! Sandboxes for real: over REST, and by the client packages of other services.
+//! Real sandboxes: over REST, and with the client packages of other services.
 
 mod e2b;
 mod fusion;

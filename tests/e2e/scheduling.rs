@@ -1,5 +1,5 @@
-//! Scheduling under pressure: programs give memory up and get it back, none fails, every decision
-//! has its reason, and the ledger is what the engines count.
+//! Scheduling under pressure: programs release memory and get it back, none fails, every decision
+//! has its reason, and the ledger equals the engines' counts.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn narrow(retention: bool) -> Fixture {
     .await
 }
 
-/// Lets a dozen agents work where half of them fit.
+/// Runs a dozen agents with memory for half of them.
 async fn crowded() -> (Fixture, UsageTotals) {
     let fixture = narrow(true).await;
     let agents: Vec<_> = (0..PROGRAMS)
@@ -87,14 +87,14 @@ async fn crowded() -> (Fixture, UsageTotals) {
     (fixture, sum)
 }
 
-/// Decisions about a program, once the journal has as many as its present state needs.
+/// Decisions about a program.
 async fn decisions(client: &Client, program: &str) -> Vec<Value> {
     let path = format!("/api/v1/programs/{program}/decisions");
     let page = client.get(&path).await.ok();
     page["decisions"].as_array().expect("a list").clone()
 }
 
-/// The figure of an engine's own counter.
+/// The value of an engine's own counter.
 async fn engines_own(fixture: &Fixture, name: &str) -> u64 {
     let mut sum = 0;
     for engine in &fixture.engines {
@@ -158,7 +158,7 @@ async fn every_decision_has_a_why(fixture: &Fixture) {
         for decision in &decisions {
             let why = &decision["why"];
             let kind = decision["kind"].as_str().expect("a kind").to_owned();
-            // Placements are given and taken in turn.
+            // Placements and releases alternate.
             assert_eq!(kind == "pause", placed, "{key}: {decisions:#?}");
             placed = !placed;
             assert_eq!(why["key"], *key);

@@ -19,9 +19,9 @@ use crate::offload::moves::strangers;
 use crate::offload::stage;
 
 const GENERATE: &str = "/generate";
-/// For engines that are slow on purpose, as on a processor.
+/// Timeout for slow engines, such as those on a CPU.
 const TIMEOUT: Duration = Duration::from_mins(3);
-/// A stream with as many takes far longer than anybody waits here.
+/// Tokens of a stream that takes far longer than the test waits.
 const ENDLESS: u32 = 16_000;
 
 /// The servers.
@@ -41,7 +41,7 @@ fn client_of(url: &str) -> Client {
     Client::new(url).with_timeout(TIMEOUT)
 }
 
-/// A daemon that knows the servers by their URLs alone, once it uses both.
+/// A daemon that is configured only with the servers' URLs, once it uses both.
 async fn gateway() -> Fixture {
     gateway_tuned(|_| ()).await
 }
@@ -73,7 +73,7 @@ async fn workers(client: &Client) -> Vec<Value> {
     page["workers"].as_array().expect("a list").clone()
 }
 
-/// A figure of all servers together.
+/// The sum of a metric over all servers.
 async fn sum(metric: &str) -> u64 {
     let mut sum = 0;
     for url in pair() {
@@ -82,10 +82,10 @@ async fn sum(metric: &str) -> u64 {
     sum
 }
 
-/// A server's figure; 0 where it has counted nothing yet.
+/// A server's metric; 0 if it has counted nothing yet.
 async fn count(url: &str, metric: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
-    // Of the requests at the moment there is a row for each priority, and one for all.
+    // Gauges of current requests have a row for each priority and one for all.
     let is_of_all = metric.ends_with("_reqs") && metrics.label(metric, "priority").is_some();
     let label = if is_of_all {
         "priority=\"\""
@@ -100,12 +100,12 @@ async fn until_running(requests: u64) {
     stage::until("as many requests run as should", as_many).await;
 }
 
-/// Tokens that no test had before.
+/// Tokens that no other test uses.
 fn fresh(count: usize) -> Vec<u32> {
     crate::conversation::ids(strangers(1), 0, count)
 }
 
-/// What slime sends.
+/// A request of slime.
 fn generation(ids: &[u32], tokens: u32) -> Value {
     json!({
         "input_ids": ids, "return_logprob": true,

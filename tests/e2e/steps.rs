@@ -1,5 +1,5 @@
-//! Steps and decisions: those that are open, what was predicted and what followed, under which
-//! weights, and pages over all programs.
+//! Steps and decisions: open steps, predictions and outcomes, weight versions, and pages over all
+//! programs.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ async fn stage() -> (Fixture, RawEngine) {
     (fixture, engine)
 }
 
-/// A step of a program of the job `run`, whose answer names a version of the weights; looks at it
-/// while it runs.
+/// Runs a step of a program of the job `run`, whose answer names a version of the weights, and
+/// checks its view while it runs.
 async fn step(client: &Client, engine: &mut RawEngine, program: &str, version: &str) -> Value {
     let (asking, body) = (client.clone(), chat(program, "x", 4).to_string());
     let asking = tokio::spawn(async move {

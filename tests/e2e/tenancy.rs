@@ -1,4 +1,4 @@
-//! Authentication and authorisation, and that nothing crosses from one tenant to another.
+//! Authentication and authorisation, and the isolation of tenants.
 
 mod engines;
 mod isolation;

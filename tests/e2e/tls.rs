@@ -1,4 +1,4 @@
-//! TLS on every way: clients, engines, an identity provider's keys, daemons among each other.
+//! TLS for every connection: clients, engines, an identity provider's keys, between daemons.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ async fn a_daemon_speaks_tls_with_its_clients_and_with_engines() {
     assert_eq!(workers["workers"][0]["url"], json!(url));
     assert_eq!(workers["workers"][0]["is_healthy"], true);
     fixture.client.post(CHAT, &chat("p", "hello", 4)).await.ok();
-    // Nothing is served without it.
+    // Plain HTTP is refused.
     let mut plain = TcpStream::connect(fixture.daemon.addr).await.unwrap();
     let asked = plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
     asked.await.unwrap();
@@ -100,7 +100,7 @@ async fn a_daemon_without_usable_files_does_not_start() {
     assert!(absent.is_some_and(|said| said.contains("/nowhere/ca.pem")));
 }
 
-/// The addresses that the audit log has of changes to an engine.
+/// The client addresses of an engine's changes in the audit log.
 async fn audited(client: &Client, target: &str) -> Vec<Value> {
     let audit = client.get("/api/v1/audit?action=worker.added").await.ok();
     let changes = audit["changes"].as_array().expect("a list").clone();
@@ -110,7 +110,7 @@ async fn audited(client: &Client, target: &str) -> Vec<Value> {
     of_target.map(|change| change["address"].clone()).collect()
 }
 
-/// Asks a daemon without TLS from another address of this machine; gives the whole answer.
+/// Sends a request without TLS from another address of this machine; returns the whole answer.
 async fn post_from(local: &str, daemon: &str, token: &str, body: &str) -> String {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket
@@ -155,7 +155,7 @@ async fn the_audit_log_has_the_client_s_address_through_another_daemon() {
         addresses.len() == 1 && is_client(&addresses[0]),
         "{addresses:?}"
     );
-    // Who only pretends to be a daemon is refused.
+    // A process that only pretends to be a daemon is refused.
     let forged = [
         ("x-treadle-passed-on", "1"),
         ("x-treadle-client", "6.6.6.6:6"),
@@ -177,7 +177,7 @@ async fn daemons_speak_tls_with_each_other() {
     let gateway = cluster.start(Role::Gateway).await;
     let client = &gateway.client;
     assert!(client.base().starts_with("https://"));
-    // Passed on to the scheduler, and a step over the link.
+    // A request that is forwarded to the scheduler, and a step over the link.
     let worker = json!({"url": engine.url(), "kind": "vllm"});
     client.post("/workers", &worker).await.ok();
     let body = json!({"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 5, "program_id": "p"});

@@ -15,9 +15,9 @@ use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, endpoint, stre
 use crate::conversation::{Conversation, Form, answer_ids};
 use crate::offload::moves::{MORE, TOKENS, moving, one_moves};
 
-/// Counts prompt tokens by where their KV was.
+/// Metric that counts prompt tokens by the source of their KV.
 const BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
-/// For engines that are slow on purpose, as on a processor.
+/// Timeout for slow engines, such as those on a CPU.
 const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The servers.
@@ -28,7 +28,7 @@ fn servers() -> Vec<String> {
     urls.map(str::to_owned).collect()
 }
 
-/// Two of them.
+/// The first two servers.
 fn pair() -> [String; 2] {
     let urls = servers();
     let [first, second, ..] = &urls[..] else {
@@ -42,7 +42,7 @@ fn client_of(url: &str) -> Client {
     Client::new(url).with_timeout(TIMEOUT)
 }
 
-/// What a server calls its model.
+/// The name of a server's model.
 async fn model_of(url: &str) -> String {
     let models = client_of(url).get("/v1/models").await.ok();
     models["data"][0]["id"]
@@ -51,20 +51,20 @@ async fn model_of(url: &str) -> String {
         .to_owned()
 }
 
-/// Tokens of a server's blocks: what is cached is whole blocks.
+/// Tokens per block of a server; only whole blocks are cached.
 async fn block_tokens(url: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
     let tokens = metrics.label("vllm:cache_config_info", "block_size");
     tokens.expect("its blocks").parse().expect("a number")
 }
 
-/// Prompt tokens whose KV a server has had from others.
+/// Prompt tokens whose KV a server got from others.
 async fn fetched(url: &str) -> u64 {
     let metrics = client_of(url).metrics().await;
     metrics.count_with(BY_SOURCE, "source=\"p2p\"")
 }
 
-/// The tokens that a server answers where nothing of the prompt is in any cache.
+/// The tokens of a server's answer if no part of the prompt is cached.
 async fn undisturbed(url: &str, request: &Value) -> Vec<u32> {
     static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -163,7 +163,7 @@ async fn vllm_caches_move_to_the_other_server() {
     .await;
     let before = fetched(&second).await;
     let acted = one_moves(&fixture, &model, &second).await;
-    // What the program's last prompt had is there, in whole blocks, and it came from the other one.
+    // The last prompt's tokens are cached, in whole blocks, and came from the other server.
     let least = (u64::from(TOKENS) / block_tokens(&second).await - 1) * block_tokens(&second).await;
     assert!(acted.cached() >= least, "{} tokens", acted.cached());
     let fetched = fetched(&second).await - before;

@@ -12,7 +12,7 @@ use super::tenancy::{client_of, make_tenant};
 
 const RUNS: &str = "/api/v1/what-if/runs";
 
-/// A program of so many steps, one after another, and its release.
+/// Runs a program of `steps` steps, one after another, and releases it.
 async fn program(client: &Client, job: &str, name: &str, steps: usize) {
     let headers = [("content-type", "application/json"), ("x-treadle-job", job)];
     let mut text = format!("{name} begins. ").repeat(40);
@@ -105,14 +105,14 @@ async fn only_a_tenants_own_work_is_replayed_under_other_policies() {
         assert_eq!(set["seeds"][0]["steps"], 6, "{set}");
         assert!(set["makespan_s"]["mean"].as_f64() > Some(0.0));
         assert!(set["makespan_s"]["half_width"].is_number());
-        // Names are the client's own.
+        // Names are shown as the client sent them.
         let jobs = set["seeds"][0]["jobs"].as_array().expect("jobs");
         let mut jobs: Vec<&str> = jobs.iter().filter_map(|job| job["job"].as_str()).collect();
         jobs.sort_unstable();
         assert_eq!(jobs, ["other", "train"]);
     }
 
-    // The same again, of one job and with a profile by name; it is the same whenever it is asked for.
+    // The same run of one job and with a named profile; repeated requests give the same report.
     let body = json!({"sets": ["treadle"], "window": {"job": "train"}, "seeds": 1,
         "profile": "qwen3-8b-h100"});
     let [one, two] = [run(&acme, &body).await, run(&acme, &body).await];
@@ -136,7 +136,7 @@ async fn is_hidden_from_others(beta: &Client, acme: &Client, name: &str, plugin:
     assert_eq!(kept["status"], "done", "what has ended stays as it was");
     let own = run(beta, &json!({"sets": ["sticky"], "seeds": 1})).await;
     assert_eq!(own["report"]["programs"], 1, "{own}");
-    // The plugin of another tenant is not there.
+    // The plugin of another tenant is not found.
     let stolen = json!({"sets": [{"name": "x", "policies": [{"policy": plugin}]}]});
     beta.post(RUNS, &stolen)
         .await
@@ -221,7 +221,7 @@ async fn a_trace_in_the_request_is_replayed_and_names_the_policies_of_each_set()
     ] {
         assert_eq!(asked[field], expected, "{asked}");
     }
-    // By these it can be bound.
+    // These fields allow binding it.
     let policy = format!("lru-eviction@{}", asked["version"].as_str().expect("one"));
     let bind = json!({"world": "eviction", "policy": policy, "role": "canary", "share": 0.1});
     let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind.to_string());
@@ -243,7 +243,7 @@ async fn push(client: &Client, component: Vec<u8>) -> String {
     pushed["digest"].as_str().expect("a digest").to_owned()
 }
 
-/// What became of the questions to the policies of a set.
+/// The outcomes of the queries to the policies of a set.
 fn policies_of<'r>(run: &'r Value, set: &str) -> &'r Value {
     let sets = run["report"]["sets"].as_array().expect("sets");
     let set = sets.iter().find(|found| found["name"] == set);
@@ -276,7 +276,7 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
     let learnt = json!({"ttl": "learnt"});
     let of = |name: &str, policy: &str, config: &Value| json!({"name": name, "policies": [{"policy": policy, "config": config}]});
     let thunderagent = json!({"name": "without", "settings": {"kv": {"retention": false}}});
-    // Memory for one or two of them, so that there is something to decide.
+    // Memory for one or two of them, so that the policies have decisions to make.
     let body = json!({"sets": [
         thunderagent, "recorded", "treadle",
         of("foresight", "foresight-eviction", &foresight),
@@ -291,7 +291,7 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
         assert_eq!((&told["faults"], &told["given_up"]), (&json!(0), &json!(0)));
         assert!(told["fuel"].as_u64() > told["answered"].as_u64(), "{told}");
     }
-    // What is bound decides what is recorded.
+    // The bound policy determines the recorded decisions.
     let figures = |set: usize| &done["report"]["sets"][set]["seeds"][0];
     assert_eq!(figures(1), figures(3));
     assert_eq!(policies_of(&done, "without")["answered"], 0);

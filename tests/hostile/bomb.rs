@@ -1,4 +1,4 @@
-//! Code that takes long to compile, and code that only looks so.
+//! Code that takes long to compile, and large code that compiles quickly.
 //!
 //! A function with many values that all live through many branches is small, valid and
 //! quick to run; the time of a register allocator grows with the product.
@@ -12,15 +12,15 @@ const VALUES: usize = 2_000;
 /// Branches of the function.
 const BRANCHES: usize = 20_000;
 
-/// A priority policy with a function that takes minutes to compile, and gigabytes,
-/// where nothing stops it.
+/// A priority policy with a function that takes minutes and gigabytes to compile without
+/// limits.
 pub(crate) fn bomb() -> Vec<u8> {
     let function = function(VALUES, BRANCHES);
     text::build("priority", "compile-bomb", &[("MORE", &function)])
 }
 
-/// A priority policy with a function of many bytes that compiles quickly, as the
-/// interpreters in policies of scripting languages have them.
+/// A priority policy with a large function that compiles quickly, like those of interpreters
+/// in policies of scripting languages.
 pub(crate) fn large_function() -> Vec<u8> {
     let function = format!("(func {})", "(drop (i32.const 1))".repeat(50_000));
     text::build("priority", "large-function", &[("MORE", &function)])

@@ -1,5 +1,5 @@
-//! Policies that misbehave, built where they are needed, with what has to come of each; and messages
-//! of strangers, damaged ([`messages`]).
+//! Policies that misbehave, built on demand, with the expected outcome of each; and damaged
+//! messages from untrusted peers ([`messages`]).
 //!
 //! A policy that is accepted behaves until it is configured with [`ARMED`]; then calls
 //! with at least [`ARMED_FROM_ROWS`] rows misbehave and shorter ones do not. So one
@@ -24,12 +24,12 @@ pub use policies::POLICIES;
 
 /// The configuration that makes an accepted policy misbehave in some calls.
 pub const ARMED: &str = r#"{"from_rows": 3}"#;
-/// The same for all calls with a row or more.
+/// The configuration that makes all calls with at least one row misbehave.
 pub const ARMED_ALWAYS: &str = r#"{"from_rows": 1}"#;
-/// Rows from which on a policy configured with [`ARMED`] misbehaves.
+/// Minimum number of rows at which a policy configured with [`ARMED`] misbehaves.
 pub const ARMED_FROM_ROWS: usize = 3;
 
-/// What has to come of a policy.
+/// The expected outcome of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The upload is refused with one of these codes.
@@ -37,7 +37,7 @@ pub enum Outcome {
     /// It is accepted, and its bad calls are faults with one of these causes, after
     /// which good ones are answered.
     Fault(&'static [&'static str]),
-    /// It is accepted, and its bad calls are answered: what they do is bounded.
+    /// It is accepted, and its bad calls are answered within bounds.
     Answered,
 }
 
@@ -48,18 +48,18 @@ pub(crate) enum Source {
     Text(&'static [(&'static str, &'static str)]),
     /// A text of its own, without the contract.
     Plain(&'static str),
-    /// Bytes.
+    /// The bytes of an upload.
     Bytes(fn() -> Vec<u8>),
 }
 
-/// A policy and what has to come of it.
+/// A policy and its expected outcome.
 #[derive(Debug, Clone, Copy)]
 pub struct HostilePolicy {
-    /// What it does, as words joined by hyphens.
+    /// Its behaviour, as words joined by hyphens.
     pub name: &'static str,
     /// The world that it targets or pretends to.
     pub world: &'static str,
-    /// What has to come of it.
+    /// Its expected outcome.
     pub comes_of_it: Outcome,
     pub(crate) source: Source,
 }
@@ -67,7 +67,7 @@ pub struct HostilePolicy {
 /// The upload of the policy with this name.
 ///
 /// # Panics
-/// There is none with this name.
+/// If no policy has this name.
 pub fn build(name: &str) -> Vec<u8> {
     let policy = POLICIES.iter().find(|policy| policy.name == name);
     let policy = policy.unwrap_or_else(|| panic!("no hostile policy is called {name}"));

@@ -1,4 +1,4 @@
-//! What has to be a process of its own: the compiler's child, and a fuzzer.
+//! Tools that need their own process: the compiler's child, and a fuzzer.
 //!
 //! ```text
 //! hostile compile                   compiles what standard input holds
@@ -19,9 +19,9 @@ use treadle_policy_runtime::{Limits, PolicyEngine, compiler_main};
 
 const USAGE: &str = "usage: hostile compile | hostile fuzz SECONDS [SEED] \
 | hostile messages SECONDS [SEED] [TARGET]";
-/// Time that no message may take: what is checked of it is linear in its length.
+/// Time limit for a message: all checks are linear in its length.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(2);
-/// One in so many damaged uploads that are still in order is compiled and run too.
+/// One in this many damaged uploads that are still valid is also compiled and run.
 const INSPECTED_ONE_IN: u64 = 8;
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// A panic ends it, with the seed and the number of the upload on standard error.
+/// A panic ends the run, with the seed and the number of the upload on standard error.
 fn fuzz(seconds: u64, seed: u64) -> ExitCode {
     let limits = Limits {
         background_deadline_ms: 20,
@@ -95,7 +95,7 @@ fn fuzz(seconds: u64, seed: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Gives a failure if there is one, after it has added the message to the corpus.
+/// Returns the failure, if any, after adding the message to the corpus.
 fn fuzz_messages(target: &Target, seconds: u64, seed: u64) -> Option<ExitCode> {
     let corpus: Vec<Vec<u8>> = match target.corpus() {
         Ok(corpus) => corpus.into_iter().map(|(_, message)| message).collect(),

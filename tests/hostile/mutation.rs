@@ -1,4 +1,4 @@
-//! Damage to uploads and messages, the same for the same seed.
+//! Seeded mutations of uploads and messages.
 
 /// Numbers that look random and repeat with their seed (splitmix64).
 #[derive(Debug, Clone)]
@@ -26,16 +26,16 @@ impl Draws {
     }
 }
 
-/// Bytes that mean much in the format: ends, sections, long numbers, prefixes.
+/// Bytes with special meaning in the format: ends, sections, long numbers, prefixes.
 const MEANINGFUL: [u8; 12] = [
     0x00, 0x01, 0x0b, 0x7f, 0x80, 0xff, 0x40, 0x60, 0x70, 0xfc, 0xfd, 0x0d,
 ];
 
-/// One in so many words is repeated up to so many bytes.
+/// One in this many words is repeated, up to this many bytes.
 const LONG_ONE_IN: usize = 100;
 const LONG_BYTES: usize = 32 << 10;
 
-/// An upload of a corpus with one to four damages.
+/// An upload of a corpus with one to four mutations.
 pub fn mutate(corpus: &[Vec<u8>], draws: &mut Draws) -> Vec<u8> {
     let mut upload = corpus[draws.below(corpus.len())].clone();
     for _ in 0..=draws.below(4) {
@@ -44,7 +44,7 @@ pub fn mutate(corpus: &[Vec<u8>], draws: &mut Draws) -> Vec<u8> {
     upload
 }
 
-/// The same of messages, with words of their format put in or over what is there.
+/// A message of a corpus with mutations, and words of its format inserted or written over it.
 pub fn mutate_message(corpus: &[Vec<u8>], words: &[&[u8]], draws: &mut Draws) -> Vec<u8> {
     let mut message = corpus[draws.below(corpus.len())].clone();
     for _ in 0..=draws.below(4) {
@@ -56,7 +56,7 @@ pub fn mutate_message(corpus: &[Vec<u8>], words: &[&[u8]], draws: &mut Draws) ->
         let over = draws.below(3) * draws.below(8);
         let end = (at + over).min(message.len());
         let word = words[draws.below(words.len())];
-        // Now and then very often: what is deep or long must not take much longer for each byte.
+        // Sometimes very often: deep or long input must not take much longer per byte.
         let times = match draws.below(LONG_ONE_IN) {
             0 => LONG_BYTES / word.len().max(1),
             _ => 1,

@@ -38,7 +38,7 @@ const fn upload(
     policy(name, "priority", Refused(codes), source)
 }
 
-/// All hostile policies, and one that is not.
+/// All hostile policies, and a good one.
 pub const POLICIES: &[HostilePolicy] = &[
     calls("tame", Answered, &[]),
     policy(
@@ -47,7 +47,7 @@ pub const POLICIES: &[HostilePolicy] = &[
         Answered,
         Bytes(bomb::large_function),
     ),
-    // It takes time.
+    // Policies that take time.
     calls(
         "endless-loop",
         Fault(&["timeout"]),
@@ -88,7 +88,7 @@ pub const POLICIES: &[HostilePolicy] = &[
                (br $forever))",
         )],
     ),
-    // It takes memory.
+    // Policies that take memory.
     calls(
         "memory-bomb",
         Fault(&["memory"]),
@@ -146,7 +146,7 @@ pub const POLICIES: &[HostilePolicy] = &[
                (br $forever))",
         )],
     ),
-    // It answers nonsense.
+    // Policies with invalid answers.
     calls(
         "gigabyte-answer",
         Fault(&["bad_output"]),
@@ -260,7 +260,7 @@ pub const POLICIES: &[HostilePolicy] = &[
         )]),
     ),
     policy("tame-placement", "placement", Answered, Text(&[])),
-    // It fails.
+    // Policies that fail.
     calls("trap", Fault(&["trap"]), &[("BEHAVIOUR", "(unreachable)")]),
     calls(
         "trap-afterwards",
@@ -287,7 +287,7 @@ pub const POLICIES: &[HostilePolicy] = &[
         Fault(&["policy_error"]),
         &[("BEHAVIOUR", "(return (call $error (i32.const 38)))")],
     ),
-    // It does not get so far.
+    // Policies that are refused at upload.
     upload(
         "loop-at-start",
         &["smoke-timeout"],
@@ -437,7 +437,7 @@ fn truncated() -> Vec<u8> {
     whole
 }
 
-/// The last instruction of the code is gone, and all lengths agree with that.
+/// Removes the last instruction of the code and adjusts all lengths.
 fn body_cut_short() -> Vec<u8> {
     // One type, one function, and a body of one byte that is not an end.
     b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x0a\x04\x01\x02\0\x01".to_vec()

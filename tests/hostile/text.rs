@@ -13,7 +13,7 @@ pub(crate) fn build(world: &str, name: &str, places: &[(&str, &str)]) -> Vec<u8>
     embed_contract(&module(world, name, places), world).expect("the contract embeds")
 }
 
-/// The same before the contract is embedded.
+/// The module of a policy before the contract is embedded.
 pub(crate) fn module(world: &str, name: &str, places: &[(&str, &str)]) -> Vec<u8> {
     let (_, body) = WORLDS
         .iter()

@@ -42,7 +42,7 @@ impl Service {
     }
 }
 
-/// Why a server is not to be had.
+/// Why a server is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
     /// A program did not run or failed.
@@ -63,7 +63,7 @@ pub fn are_skipped() -> bool {
 /// The URL of the server that all tests share.
 ///
 /// # Panics
-/// Where none was started: a test must not pass because nobody looked.
+/// If no server was started: a test must not pass without running.
 pub fn url(service: Service) -> String {
     let variable = service.variable();
     match std::env::var(variable) {
@@ -85,7 +85,7 @@ pub fn amqp_url() -> String {
     url(Service::Rabbitmq)
 }
 
-/// A name that no other test has: of a schema, a database, an exchange.
+/// A unique name for a schema, a database or an exchange.
 pub fn fresh_name(start: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);

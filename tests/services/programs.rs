@@ -1,4 +1,4 @@
-//! PostgreSQL's own programs: what is read with them was not read by treadle.
+//! PostgreSQL's own programs, to check data independently of treadle.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -58,7 +58,7 @@ impl Psql {
     }
 }
 
-/// What a program prints that must succeed.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn output_of(mut command: Command) -> Result<String, ServicesError> {
     let program = || format!("{command:?}");
     let failed = |program: String, cause: String| ServicesError::Program { program, cause };

@@ -1,4 +1,4 @@
-//! Servers of one test, which it may kill and start again.
+//! Private servers of one test, which it can kill and restart.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Where they keep what they have.
+    /// The servers' data folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -68,7 +68,7 @@ impl Servers {
         self.script(&["restart", service.as_str()]).map(drop)
     }
 
-    /// Ends one in order; its data stays.
+    /// Stops a server cleanly; its data stays.
     ///
     /// # Errors
     /// If the script fails.

@@ -1,4 +1,4 @@
-//! A private server is killed and started again: what was committed is there, the URL is the same.
+//! A private server that is killed and restarted keeps committed data and its URL.
 
 use treadle_services::{Servers, Service, are_skipped};
 

@@ -16,7 +16,7 @@ mod order;
 
 use order::Order;
 
-/// The RabbitMQ that tests use together; `None` if tests that need it are to be left out.
+/// The shared RabbitMQ; `None` if tests that need it are skipped.
 pub fn amqp_url() -> Option<String> {
     if std::env::var("TREADLE_SKIP_SERVICE_TESTS").is_ok_and(|value| value == "1") {
         return None;
@@ -40,11 +40,11 @@ pub struct Peer {
     events: Deliveries,
     order: Order,
     queue: String,
-    /// What the names of the daemon's exchanges and queues begin with.
+    /// Prefix of the daemon's exchanges and queues.
     pub prefix: String,
 }
 
-/// An event as it came.
+/// A received event.
 #[derive(Debug)]
 pub struct Event {
     /// Its sequence number, which is the message's id.
@@ -93,7 +93,7 @@ impl Peer {
         self.broker.send(queue, &letter).await.expect("it is sent");
     }
 
-    /// Asks for an action to be run and answered.
+    /// Requests an action and its answer.
     pub async fn ask(&self, id: &str, correlation_id: &str, body: &str) {
         let letter = Letter {
             id: id.to_owned(),
@@ -106,7 +106,7 @@ impl Peer {
         sent.expect("it is sent");
     }
 
-    /// What is answered.
+    /// The next reply.
     pub async fn replies(&self) -> Deliveries {
         // No event has this key.
         let none = Subscription::new(self.replies_queue(), ["none"]);
@@ -129,12 +129,12 @@ impl Peer {
             headers: delivery.headers.clone(),
             body: serde_json::from_slice(&delivery.body).expect("JSON"),
         };
-        // What is not acknowledged because the broker went away comes again.
+        // A message whose acknowledgement failed with the broker is redelivered.
         let _ = delivery.ack().await;
         event
     }
 
-    /// The broker is about to be killed: what it has handed out may come late.
+    /// Prepares for a kill of the broker: messages that it has delivered may come late.
     pub fn broker_is_killed(&mut self) {
         self.order.broker_is_killed(PREFETCH);
     }
@@ -156,7 +156,7 @@ impl Peer {
         }
     }
 
-    /// What arrives among the dead letters.
+    /// The next dead letter.
     pub fn dead_letters(&self) -> Deliveries {
         self.broker.consume(Queue::DeadLetters, 10)
     }

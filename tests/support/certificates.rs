@@ -8,18 +8,18 @@ use tokio::net::{TcpListener, TcpStream};
 use treadle_config::Config;
 use treadle_trust::Acceptor;
 
-/// An authority, and a certificate of it, for this machine unless it is said otherwise.
+/// An authority and a certificate of it, by default for this machine.
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// New ones.
+    /// Creates an authority and a certificate.
     pub fn new() -> Self {
         Self::of(&["localhost", "127.0.0.1"])
     }
 
-    /// The same, with a certificate for other names.
+    /// Creates an authority and a certificate for other names.
     pub fn of(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
@@ -45,19 +45,19 @@ impl Certificates {
         self.folder.path().join(name)
     }
 
-    /// Has a daemon accept certificates of this authority.
+    /// Configures a daemon to accept certificates of this authority.
     pub fn trusted_by(&self, config: &mut Config) {
         config.tls.ca = self.file("ca.pem").display().to_string();
     }
 
-    /// Has a daemon prove itself with this certificate, too.
+    /// Configures a daemon also to present this certificate.
     pub fn used_by(&self, config: &mut Config) {
         self.trusted_by(config);
         config.tls.cert = self.file("cert.pem").display().to_string();
         config.tls.key = self.file("key.pem").display().to_string();
     }
 
-    /// A server that speaks TLS and passes all on to the plain one at a URL; gives its own URL.
+    /// A TLS server that forwards everything to the plain one at a URL; returns its own URL.
     pub async fn before(&self, url: &str) -> String {
         let acceptor = Acceptor::load(&self.file("cert.pem"), &self.file("key.pem"));
         let acceptor = acceptor.expect("good files");

@@ -60,7 +60,7 @@ impl Answer {
         self.json()
     }
 
-    /// Checks that this is the error with this status and code; gives its message.
+    /// Checks that this is the error with this status and code; returns its message.
     pub fn refused(&self, status: u16, code: &str) -> String {
         let text = String::from_utf8_lossy(&self.body);
         assert_eq!(self.status.as_u16(), status, "{text}");
@@ -76,7 +76,7 @@ impl Client {
         Self::trusting(base, Trust::default())
     }
 
-    /// The same that accepts these certificates.
+    /// A client that accepts these certificates.
     pub fn trusting(base: impl Into<String>, trust: Trust) -> Self {
         Self {
             base: base.into(),
@@ -241,7 +241,7 @@ pub struct Ended {
 }
 
 impl Events {
-    /// The next piece as it came; `None` at an end in order.
+    /// The next piece as received; `None` at a clean end.
     pub async fn piece(&mut self) -> Option<Result<Bytes, hyper::Error>> {
         let frame = tokio::time::timeout(self.timeout, self.body.frame());
         let frame = frame.await.expect("an event in time")?;

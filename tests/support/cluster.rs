@@ -19,7 +19,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// No daemon yet; what is `tuned` holds for all.
+    /// A cluster without daemons yet; `tune` applies to all.
     pub fn new(daemon_test: &'static str, tune: impl FnOnce(&mut Config, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = super::fixture::config();
@@ -27,7 +27,7 @@ impl Cluster {
         config.store.snapshot_events = 500;
         config.cluster.role = Role::All;
         config.cluster.secret = "a secret of these tests".into();
-        // No daemon that only stalls is taken to be gone.
+        // A daemon that only stalls must not count as gone.
         config.cluster.gateway_timeout_s = 20;
         tune(&mut config, folder.path());
         Self {
@@ -70,7 +70,7 @@ impl Cluster {
     }
 }
 
-/// A daemon's report about the cluster, once it knows its caller.
+/// A daemon's report about the cluster, once it accepts its caller's token.
 pub async fn cluster_of(client: &Client) -> Value {
     let began = Instant::now();
     loop {
@@ -88,7 +88,7 @@ pub async fn schedules(client: &Client, shard: usize) -> bool {
     cluster_of(client).await["shards"][shard]["here"] == true
 }
 
-/// Waits until one of the daemons schedules a shard; gives its index.
+/// Waits until one of the daemons schedules a shard; returns its index.
 pub async fn until_scheduled(daemons: &[&DaemonProcess], shard: usize) -> usize {
     let began = Instant::now();
     loop {

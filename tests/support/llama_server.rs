@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use super::client::{Client, TIMEOUT};
 use super::policy::root;
 
-/// Leaves these tests out.
+/// Set it to skip these tests.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_ENGINE_TESTS";
 /// Another Python with the packages.
 const PYTHON_VARIABLE: &str = "TREADLE_TEST_PYTHON";
 
-/// The Python that has the engine; `None` if these tests are to be left out.
+/// The Python that has the engine; `None` if these tests are skipped.
 pub fn python() -> Option<PathBuf> {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
         eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so nothing was tested against a real engine");
@@ -52,12 +52,12 @@ pub struct LlamaServer {
 }
 
 impl LlamaServer {
-    /// Starts a server with so many slots, and so many tokens of context in each.
+    /// Starts a server with a number of slots and tokens of context in each.
     pub async fn start(python: &Path, model: &Path, slots: u32, slot_tokens: u32) -> Self {
         Self::run(python, model, (slots, slot_tokens), None).await
     }
 
-    /// The same; slots can be saved to a folder and restored from there.
+    /// Starts a server whose slots can be saved to a folder and restored from there.
     pub async fn saving(
         python: &Path,
         model: &Path,

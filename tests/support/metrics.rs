@@ -1,4 +1,4 @@
-//! Figures from `GET /metrics`.
+//! Values from `GET /metrics`.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Metrics {
         self.value(name) as u64
     }
 
-    /// The same over the rows that have this among their labels; 0 without any.
+    /// The sum over the rows that have this label; 0 without any.
     pub fn count_with(&self, name: &str, label: &str) -> u64 {
         let rows = self.0.iter().filter(|(key, _)| {
             let labels = key.strip_prefix(name).and_then(|key| key.strip_prefix('{'));

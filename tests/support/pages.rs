@@ -1,5 +1,5 @@
-//! The blocks of the documentation: which are commands, and what a page says of one that no test
-//! runs. A mark is a comment in the line above a block:
+//! The code blocks of the documentation: which are commands, and marks of those that no test runs.
+//! A mark is a comment in the line above a block:
 //!
 //! - `<!-- not run: REASON -->` with one of [`REASONS`];
 //! - `<!-- file: NAME -->` before the content of a file that the commands below it read.
@@ -21,14 +21,14 @@ pub const REASONS: [(&str, &str); 6] = [
         "it names what a reader would have: a policy, a trace, a key",
     ),
 ];
-/// What the language of a block says that a shell reads it; nothing says the same.
+/// Languages of blocks of shell commands; no language means the same.
 const SHELLS: [&str; 3] = ["", "sh", "bash"];
-/// What a shell does not read.
+/// Languages of blocks that are not shell commands.
 const OTHERS: [&str; 9] = [
     "text", "json", "toml", "yaml", "python", "rust", "ts", "sql", "wit",
 ];
 
-/// What a page says of a block.
+/// The mark of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark<'p> {
     /// No test runs it, for this reason.
@@ -56,7 +56,7 @@ impl Block<'_> {
         SHELLS.contains(&self.language) && !matches!(self.mark, Some(Mark::File(_)))
     }
 
-    /// What is wrong with its form.
+    /// A violation of the rules for blocks.
     pub fn complaint(&self) -> Option<String> {
         let is_known = SHELLS.contains(&self.language) || OTHERS.contains(&self.language);
         if !is_known {

@@ -30,7 +30,7 @@ pub fn failing(instructions: &str) -> Vec<u8> {
     failing_after(1_000_000, instructions)
 }
 
-/// The same, after so many milliseconds of the scheduler's clock.
+/// As [`failing`], once the scheduler's clock is past `ms`.
 pub fn failing_after(ms: u64, instructions: &str) -> Vec<u8> {
     let fault = format!(
         "{ORDER}    (if (i64.gt_u (call $now_ms) (i64.const {ms})) (then {instructions}))\n"

@@ -1,5 +1,5 @@
-//! A daemon in a process of its own, to be killed: the binary, or the test program again, made a
-//! daemon by its environment, so that no other binary must have been built before.
+//! A daemon in a separate process that a test can kill: the binary, or the test program itself,
+//! turned into a daemon by its environment, so that no other binary must have been built.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use treadle_server::start::Daemon;
 
 use super::client::{Client, TIMEOUT};
 
-/// Where the process finds its configuration, as JSON.
+/// Variable with the process's configuration, as JSON.
 const CONFIG_VARIABLE: &str = "TREADLE_TEST_DAEMON_CONFIG";
-/// Where it writes its URL once it listens.
+/// Variable with the file for its URL once it listens.
 const URL_VARIABLE: &str = "TREADLE_TEST_DAEMON_URL_FILE";
 
-/// The configuration with its secrets, which it does not show by itself.
+/// The configuration as JSON with its secrets, which serialization redacts.
 fn written(config: &Config) -> String {
     let mut value = serde_json::to_value(config).expect("JSON");
     value["cluster"]["secret"] = config.cluster.secret.reveal().into();
@@ -89,7 +89,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Asks it to stop (SIGTERM), and gives whether it ended well.
+    /// Stops it (SIGTERM); returns whether it exited successfully.
     pub fn terminate(mut self) -> bool {
         let asked = Command::new("kill")
             .arg(self.child.id().to_string())
@@ -111,12 +111,12 @@ impl DaemonProcess {
         }
     }
 
-    /// Holds the process as it is (SIGSTOP).
+    /// Suspends the process (SIGSTOP).
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets a held process go on (SIGCONT).
+    /// Resumes a suspended process (SIGCONT).
     pub fn thaw(&self) {
         self.signal("-CONT");
     }

@@ -1,11 +1,11 @@
-//! A client that writes bytes as they are, for requests that no library sends.
+//! A client that writes raw bytes, for requests that no library sends.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::client::TIMEOUT;
 
-/// A connection.
+/// A connection that sends raw bytes.
 pub struct RawClient(TcpStream);
 
 impl RawClient {
@@ -15,12 +15,12 @@ impl RawClient {
         Self(TcpStream::connect(address).await.expect("a connection"))
     }
 
-    /// Writes.
+    /// Writes raw bytes.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         self.0.write_all(bytes.as_ref()).await
     }
 
-    /// What the server sends until it closes the connection.
+    /// The bytes that the server sends until it closes the connection.
     pub async fn until_closed(&mut self) -> String {
         let mut answer = Vec::new();
         let reading = async {
@@ -36,7 +36,7 @@ impl RawClient {
         answer
     }
 
-    /// What the server sends until a text has come.
+    /// The bytes that the server sends, up to and including a text.
     pub async fn until_text(&mut self, text: &str) -> String {
         let mut answer = Vec::new();
         let reading = async {

@@ -20,7 +20,7 @@ pub struct RawEngine {
     state: Arc<State>,
 }
 
-/// What its pages say.
+/// The state that its pages report.
 struct State {
     is_well: AtomicBool,
     is_asleep: AtomicBool,
@@ -76,7 +76,7 @@ impl RawEngine {
         self.state.is_well.store(is_well, Relaxed);
     }
 
-    /// Sets whether it says that it was put to sleep, as vLLM does.
+    /// Sets whether it reports that it is asleep, as vLLM does.
     pub fn set_asleep(&self, is_asleep: bool) {
         self.state.is_asleep.store(is_asleep, Relaxed);
     }
@@ -200,7 +200,7 @@ impl RawRequest {
         self.write("0\r\n\r\n").await;
     }
 
-    /// Sends a chunk again and again until the gateway gives the request up.
+    /// Sends a chunk repeatedly until the gateway closes the request.
     pub async fn flood(mut self, bytes: &[u8]) {
         let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
         chunk.extend_from_slice(bytes);
@@ -210,7 +210,7 @@ impl RawRequest {
         assert!(ended.is_ok(), "the gateway still waits");
     }
 
-    /// Waits until the gateway gives the request up.
+    /// Waits until the gateway closes the request.
     pub async fn until_given_up(mut self) {
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(TIMEOUT, self.stream.read_to_end(&mut rest)).await;

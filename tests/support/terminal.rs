@@ -1,8 +1,8 @@
-//! A newcomer's terminal: it runs the commands of a page as they are printed, from top to bottom, in
-//! an empty folder, and knows nothing of the environment of whoever runs the tests.
+//! A newcomer's terminal: it runs the commands of a page as they are printed, from top to bottom,
+//! in an empty folder, without the environment of the tests.
 //!
-//! Two things differ from what is printed: daemons listen on a port of their own instead of 8300, and
-//! `curl` fails where an answer is an error.
+//! Two things differ from the page: daemons listen on a free port instead of 8300, and `curl` fails
+//! if an answer is an error.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -21,11 +21,11 @@ use super::process::binary;
 
 /// The address that pages name.
 const PRINTED: &str = "127.0.0.1:8300";
-/// What starts a daemon.
+/// Commands that start a daemon.
 const SERVES: [&str; 3] = ["treadle up", "treadle serve", "target/release/treadle up"];
-/// Where the state of the shell is between two blocks.
+/// File with the state of the shell between two blocks.
 const STATE: &str = ".terminal";
-/// For a block's end; debug builds compile policies slowly.
+/// Time limit of a block; debug builds compile policies slowly.
 const BLOCK_MAX: Duration = Duration::from_mins(3);
 /// Before each block: names that it sets last, and an answer that is an error fails it.
 const BEFORE: &str = r#"set -euo pipefail -a
@@ -112,7 +112,7 @@ impl Terminal {
             return self.script(block, &text).await;
         };
         self.script(block, &lines[..at].join("\n")).await;
-        // A page that starts another one has stopped the one before.
+        // A page that starts another daemon has stopped the one before.
         self.served = None;
         self.served = Some(self.serve(block, &lines[at..].join("\n")).await);
     }
@@ -183,7 +183,7 @@ impl Terminal {
     }
 }
 
-/// What a newcomer's environment has too: programs, and where the tools of Rust keep what they have.
+/// Variables that a newcomer's environment has too: the path, and the homes of Rust's tools.
 fn kept() -> BTreeMap<&'static str, PathBuf> {
     let programs = binary().parent().expect("a folder").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -196,7 +196,7 @@ fn kept() -> BTreeMap<&'static str, PathBuf> {
         ("PATH", PathBuf::from(format!("{programs}:{path}"))),
         tool("CARGO_HOME", ".cargo"),
         tool("RUSTUP_HOME", ".rustup"),
-        // What policies of Rust are made of was built before, and is not asked for again.
+        // The dependencies of Rust policies are already downloaded.
         ("CARGO_NET_OFFLINE", PathBuf::from("true")),
         ("CARGO_TARGET_DIR", root().join("target/guest-build")),
     ])

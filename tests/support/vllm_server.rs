@@ -1,5 +1,5 @@
-//! A real vLLM server of a test's own, to be held and killed, run by the recipe in `tests/engines/`;
-//! and a relay before it that can keep the answer to an export back.
+//! A private real vLLM server, to be suspended and killed, run by the recipe in `tests/engines/`;
+//! and a relay in front of it that can hold back the answer to an export.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader};
@@ -39,7 +39,7 @@ pub struct VllmServer {
 }
 
 impl VllmServer {
-    /// Starts a server with the model that the others have; `None` where none is configured.
+    /// Starts a server with the model of the others; `None` if none is configured.
     pub async fn start(folder: &Path) -> Option<Self> {
         let path = |variable| std::env::var_os(variable).map(PathBuf::from);
         let (Some(python), Some(model)) = (path(PYTHON_VARIABLE), path(MODEL_VARIABLE)) else {
@@ -82,7 +82,7 @@ impl VllmServer {
         &self.url
     }
 
-    /// Holds all of its processes as they are (SIGSTOP).
+    /// Suspends all of its processes (SIGSTOP).
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
@@ -108,17 +108,17 @@ impl Drop for VllmServer {
     }
 }
 
-/// The answer to an export, which the relay keeps until it is let go or dropped.
+/// The answer to an export, which the relay holds until it is forwarded or dropped.
 pub struct Kept(oneshot::Sender<()>);
 
 impl Kept {
-    /// Passes it on.
+    /// Forwards it.
     pub fn let_go(self) {
         let _ = self.0.send(());
     }
 }
 
-/// Passes requests on to a server, and answers in one piece back.
+/// Forwards requests to a server, and answers in one piece back.
 pub struct Relay {
     url: String,
     kept: UnboundedReceiver<Kept>,

@@ -1,6 +1,5 @@
-//! The clients' record of actions beside the journal, the table, and what the actions themselves
-//! wrote: each that was acknowledged is there once and has ended, and none ran more often than it
-//! may.
+//! Compares the clients' record of actions with the journal, the table, and the actions' own files:
+//! each acknowledged action is there once and has ended, and none ran too often.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,17 +13,17 @@ use super::number;
 use crate::actions::RAN;
 use crate::error::ChaosError;
 
-/// How often an action that may be run again is begun at most.
+/// Maximum number of starts of an idempotent action.
 const ATTEMPTS_MAX: u64 = 3;
 
-/// An action as the table has it.
+/// An action's row in the table.
 struct Row {
     status: String,
     outcome: String,
     attempts: u64,
 }
 
-/// An action as its client knows it.
+/// An action in its client's record.
 #[derive(Default)]
 struct Known<'r> {
     is_idempotent: bool,
@@ -50,7 +49,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// How many actions of no program are on record: those that came over the broker.
+/// Number of recorded actions without a program: those that came over the broker.
 pub(crate) fn actions_by_job(psql: &Psql, schema: &str) -> Result<u64, ChaosError> {
     let query = format!("SELECT count(*) FROM {schema}.actions WHERE program IS NULL");
     let rows = psql.rows(&query)?;
@@ -85,10 +84,10 @@ fn lines(ran: &Path) -> BTreeMap<String, u64> {
     let folders = folders.into_iter().map(|path| folder.join(path));
     let sandboxes =
         folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
-    // What a sandbox has written to its root's home.
+    // The file in root's home of a sandbox.
     let inside = sandboxes.map(|sandbox| sandbox.path().join("0/files/root").join(RAN));
     for file in inside.chain([ran.to_owned()]) {
-        // It is not there if nothing ran, which the counters show.
+        // It is missing if nothing ran, which the counters show.
         for line in std::fs::read_to_string(file).unwrap_or_default().lines() {
             *counts.entry(line.to_owned()).or_default() += 1;
         }
@@ -96,7 +95,7 @@ fn lines(ran: &Path) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Processes of sandboxes that are there though no daemon is; all are told by their numbers.
+/// Process ids of sandboxes that outlived all daemons.
 pub(crate) fn orphans(program: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let of_sandbox = |process: &Path| {

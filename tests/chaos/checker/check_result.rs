@@ -16,7 +16,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// So many more.
+    /// Adds `count` problems; keeps the first descriptions.
     pub(crate) fn add(&mut self, count: u64, what: String) {
         self.count += count;
         if self.told.len() < TOLD_MAX {
@@ -28,15 +28,15 @@ impl Findings {
 /// What was found.
 #[derive(Default)]
 pub(crate) struct CheckResult {
-    /// Acknowledged, published or counted, and not there.
+    /// Acknowledged, published or counted, and missing.
     pub(crate) lost: Findings,
-    /// There more often than it happened.
+    /// Recorded more often than it happened.
     pub(crate) double_counted: Findings,
     /// Answers whose text has a gap or a repetition.
     pub(crate) wrong_text: Findings,
-    /// Not ended.
+    /// Work that has not ended.
     pub(crate) stuck: Findings,
-    /// What the form is about, and did not happen.
+    /// Effects that the form must show and that did not occur.
     pub(crate) not_exercised: Findings,
     /// Requests whose complete answer a client has.
     pub(crate) acknowledged: u64,
@@ -46,18 +46,18 @@ pub(crate) struct CheckResult {
     pub(crate) events_removed: u64,
     /// Programs that were removed during the run.
     pub(crate) programs_removed: u64,
-    /// What the form is about, as the schedulers counted it.
+    /// Counters of the form's effects.
     pub(crate) counted: BTreeMap<String, u64>,
     /// Different messages of the consumer.
     pub(crate) messages: u64,
     /// Messages that came more than once, which is allowed.
     pub(crate) messages_repeated: u64,
-    /// Of the cores' final states.
+    /// Checksums of the cores' final states.
     pub(crate) checksums: Vec<Value>,
 }
 
 impl CheckResult {
-    /// Nothing of any kind.
+    /// Whether no problem of any kind was found.
     pub(crate) fn is_clean(&self) -> bool {
         let kinds = [
             &self.lost,

@@ -1,5 +1,5 @@
-//! The clients' record beside the journal and the consumer's record: each complete answer is there
-//! as one step that finished once.
+//! Compares the clients' record with the journal and the consumer's record: each complete answer is
+//! one step that finished once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use super::journal::{Finish, Step};
 use crate::agents::CHAT_TOKENS_MIN;
 use crate::error::ChaosError;
 
-/// What distinguishes an attempt from all others of its program: the length of a completion's
-/// prompt and the tokens that it asks for; of a chat only the latter.
+/// Key of an attempt within its program: the length of a completion's prompt and the requested
+/// tokens; for a chat only the latter.
 type Key<'r> = (&'r str, Option<u64>, u64);
 
 /// A step of a journal, and the numbers of that journal that the consumer has.
@@ -106,8 +106,8 @@ fn attempt(line: &Value, found: &[Found<'_>], check_result: &mut CheckResult) {
     }
 }
 
-/// What the simulated engines write for a prompt and an answer of these lengths, whichever of them
-/// answer, and however often they are interrupted: the text has neither gaps nor repetitions.
+/// The text that simulated engines generate for a prompt and an answer of these lengths, whichever
+/// engine answers, and however often it is interrupted: it has neither gaps nor repetitions.
 fn text_of(finish: &Finish) -> String {
     let seed = EngineSimOptions::default().seed;
     let text = generated(seed, finish.prompt as usize, finish.output as usize);
@@ -164,7 +164,7 @@ mod tests {
                 ]),
                 seen: Some(seen.iter().copied().collect()),
             };
-            // Another shard has nothing of it.
+            // No other shard has it.
             let other = Told {
                 journal: journal(&[("q", arrived(1, 4))]),
                 seen: None,

@@ -1,5 +1,4 @@
-//! The journal, read with psql and counted independently: what each step asked for and how it
-//! ended.
+//! The journal, read with psql and counted independently: each step's request and end.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ pub(super) struct Finish {
     pub(super) output: u64,
 }
 
-/// What a program came to.
+/// The end state of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProgramTotals {
     pub(super) steps: u64,
@@ -136,7 +135,7 @@ impl Journal {
         self.submitted.get(key).copied().unwrap_or(0)
     }
 
-    /// Whether so many of the newest events are in the database, of what was not yet taken back.
+    /// Checks that the newest `events` events are in the database.
     pub(super) fn check_kept(&self, events: u64, check_result: &mut CheckResult) {
         let last = self.programs_of.keys().next_back().copied().unwrap_or(0);
         let first = self.first.unwrap_or(0);
@@ -147,7 +146,7 @@ impl Journal {
         }
     }
 
-    /// Whether it is whole.
+    /// Checks that the journal is complete.
     pub(super) fn check(&self, last_seq: u64, check_result: &mut CheckResult) {
         let numbers = self.programs_of.len() as u64;
         check_result.events += numbers;
@@ -193,7 +192,7 @@ impl Journal {
         }
     }
 
-    /// What each program came to.
+    /// The end state of each program.
     pub(super) fn program_totals(&self) -> BTreeMap<&str, ProgramTotals> {
         let mut program_totals: BTreeMap<&str, ProgramTotals> = BTreeMap::new();
         for step in self.steps.values() {

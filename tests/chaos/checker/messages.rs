@@ -1,4 +1,4 @@
-//! The consumer's record beside the journal: the same numbers, and those of a program in order.
+//! Compares the consumer's record with the journal: the same numbers, in order for each program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::check_result::CheckResult;
 use super::journal::Journal;
 
-/// Compares, and gives the numbers that the consumer has.
+/// Compares them, and returns the consumer's numbers.
 pub(super) fn check(
     messages: &[Value],
     journal: &Journal,

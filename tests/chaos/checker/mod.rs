@@ -20,44 +20,44 @@ pub(crate) use actions::{actions_by_job, orphans};
 pub(crate) use check_result::CheckResult;
 use journal::Journal;
 
-/// Where to look.
+/// Inputs of the checker.
 pub(crate) struct Evidence {
     /// The database.
     pub(crate) psql: Psql,
     /// The parts of the jobs.
     pub(crate) shards: Vec<ShardEvidence>,
-    /// What clients have seen.
+    /// The clients' record.
     pub(crate) clients: PathBuf,
-    /// What actions wrote, where there were any.
+    /// The actions' own files, if any ran.
     pub(crate) ran: Option<PathBuf>,
-    /// Newest events that had to stay, and seconds for which programs that have ended had to;
-    /// `None` where nothing was to be removed.
+    /// Newest events that had to stay, and seconds for which ended programs had to stay; `None` if
+    /// nothing was to be removed.
     pub(crate) keeps: Option<(u64, u64)>,
     /// Programs that were started.
     pub(crate) programs: u32,
-    /// Programs that reported a good end.
+    /// Programs that reported success.
     pub(crate) program_ends: u64,
-    /// Daemons that did not end in order.
+    /// Daemons that did not exit cleanly.
     pub(crate) daemons_ended_badly: u64,
     /// Processes of sandboxes that were left when all daemons had ended.
     pub(crate) orphans: Vec<String>,
 }
 
-/// Where to look for one shard.
+/// Inputs for one shard.
 #[derive(Default)]
 pub(crate) struct ShardEvidence {
     /// The schema in the database.
     pub(crate) schema: &'static str,
-    /// What the consumer has seen, if there was one.
+    /// The consumer's record, if there was one.
     pub(crate) messages: Option<PathBuf>,
     /// The end of the journal when everything had ended: the consumer has all up to it.
     pub(crate) seq: u64,
-    /// What was open after the end, and how much of it; `None` if not reported.
+    /// Counts of open work after the end; `None` if not reported.
     pub(crate) open: Vec<(&'static str, Option<u64>)>,
-    /// Counters of what the form is about; `None` if not reported.
+    /// Counters of the form's effects; `None` if not reported.
     pub(crate) counted: Vec<(&'static str, Option<u64>)>,
-    /// The output of `treadle events replay`, from the snapshot and, where all events are still
-    /// there, from the start.
+    /// The output of `treadle events replay`, from the snapshot and, if all events are still there,
+    /// from the start.
     pub(crate) replays: Vec<Value>,
 }
 
@@ -89,7 +89,7 @@ struct Told {
     seen: Option<BTreeSet<u64>>,
 }
 
-/// Compares everything with everything.
+/// Runs all comparisons.
 pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
     let mut check_result = CheckResult::default();
     let mut told = Vec::new();
@@ -147,7 +147,7 @@ fn check_shard(
     Ok(Told { journal, seen })
 }
 
-/// Whether everything came to its end.
+/// Checks that everything ended.
 fn ends(evidence: &Evidence, check_result: &mut CheckResult) {
     let missing = u64::from(evidence.programs).saturating_sub(evidence.program_ends);
     if missing > 0 {
@@ -168,7 +168,7 @@ fn ends(evidence: &Evidence, check_result: &mut CheckResult) {
     }
 }
 
-/// Whether a shard came to its end, and has done what the form is about.
+/// Checks that a shard ended, and that the form's effects occurred.
 fn shard_ends(shard: &ShardEvidence, check_result: &mut CheckResult) {
     for (what, open) in &shard.open {
         match open {

@@ -1,4 +1,4 @@
-//! The projections beside the journal: what is asked for by name is what happened.
+//! Compares the projections with the journal.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use super::journal::{Journal, ProgramTotals};
 use super::number;
 use crate::error::ChaosError;
 
-/// Compares. Programs that ended more than `ended_s` seconds ago may be gone, with their steps.
+/// Compares both. Programs that ended more than `ended_s` seconds ago may be gone with their steps.
 pub(super) fn check(
     psql: &Psql,
     schema: &str,
@@ -28,7 +28,7 @@ pub(super) fn check(
     steps(psql, schema, journal, &gone, check_result)
 }
 
-/// Gives the programs that are gone and may be.
+/// Returns the programs that were rightly removed.
 fn programs<'j>(
     psql: &Psql,
     schema: &str,
@@ -59,7 +59,7 @@ fn programs<'j>(
     let (gone, lost): (BTreeSet<&str>, _) =
         missing.partition(|program| may_be_gone(journal, program, before_us));
     for program in lost {
-        let what = format!("{program} is in the journal alone");
+        let what = format!("{program} is only in the journal");
         check_result.lost.add(1, what);
     }
     Ok(gone)
@@ -117,7 +117,7 @@ fn steps(
         let is_gone = gone.contains(step.program.as_str());
         if !step.finishes.is_empty() && !stored.contains(id) && !is_gone {
             let what = format!(
-                "step {id} of {} finished in the journal alone",
+                "step {id} of {} finished only in the journal",
                 step.program
             );
             check_result.lost.add(1, what);

@@ -1,4 +1,4 @@
-//! The daemon is killed while actions wait and run: none is lost, and none runs twice unless it may.
+//! Kills the daemon while actions wait and run: none is lost, and only idempotent ones run twice.
 
 use super::{ACTIONS, ended, shell, show, submit, until_status, with};
 use serde_json::json;

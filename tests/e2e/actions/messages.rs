@@ -36,7 +36,7 @@ async fn an_action_is_run_once_and_answered_to_its_sender() {
     let count = std::fs::read_to_string(folder.path().join("count"));
     assert_eq!(count.expect("it ran"), "x\n");
 
-    // What is wrong is answered too, and to nobody it is a dead letter.
+    // An invalid message gets an answer, or becomes a dead letter if it has no `reply_to`.
     let wrong = json!({"kind": "sh", "run": {"process": {"command": []}}}).to_string();
     peer.ask("m-2", "c-2", &wrong).await;
     let reply = next(&mut replies).await;
@@ -81,7 +81,7 @@ async fn a_broker_that_dies_meanwhile_gets_the_answer_afterwards() {
         server
     });
     let mut server = killed.await.expect("no panic");
-    // It ends while nobody can be told.
+    // It ends while no answer can be delivered.
     std::fs::write(folder.path().join("go"), "").expect("it is written");
     super::ended(&fixture.client, 1).await;
     let restarted = tokio::task::spawn_blocking(move || {

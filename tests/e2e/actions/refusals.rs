@@ -1,4 +1,4 @@
-//! What can't be run is refused with the field, and changes nothing.
+//! An action that can't run is refused with the name of the field, and has no effect.
 
 use super::{ACTIONS, fixture, shell, with};
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
-//! Two judges, real processes, share declared GPUs: each comes onto the devices of an action that
-//! asks for it, and goes when the other needs them.
+//! Two judges, real processes, share declared GPUs: each is loaded onto the devices of an action
+//! that requests it, and unloaded when the other needs them.
 
 use super::{ended, fixture, submit, used};
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
 
-/// Answers who it is, on which devices, and in which process.
+/// A service that answers with its name, devices and process id.
 const JUDGE: &str = r#"
 import http.server, os
 class Judge(http.server.BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ fn judged(name: &str, gpus: u64) -> Value {
     json!({"kind": "judge", "cost": {"gpu": gpus}, "run": run})
 }
 
-/// Who answered: service, devices, process.
+/// The answering service, its devices and its process id.
 async fn answered(client: &Client, name: &str, gpus: u64) -> [String; 3] {
     let action = submit(client, &judged(name, gpus)).await;
     let view = ended(client, action).await;
@@ -63,7 +63,7 @@ async fn judges_share_gpus_and_evict_one_another() {
     for name in ["one", "two"] {
         declare(client, name).await;
     }
-    // Both fit beside one another, and are used again where they are.
+    // Both fit, and are reused on the same devices.
     let [_, first_devices, first] = answered(client, "one", 1).await;
     let [name, devices, second] = answered(client, "two", 1).await;
     assert_eq!(name, "two");
@@ -71,7 +71,7 @@ async fn judges_share_gpus_and_evict_one_another() {
     let again = answered(client, "one", 1).await;
     assert_eq!(again, ["one".to_owned(), first_devices, first.clone()]);
 
-    // On two devices it is another instance, for which both go.
+    // On two devices it is another instance, and both others are unloaded.
     let [name, devices, third] = answered(client, "one", 2).await;
     assert_eq!((name.as_str(), devices.as_str()), ("one", "0,1"));
     assert!(runs(&third) && !runs(&first) && !runs(&second));

@@ -1,5 +1,4 @@
-//! Daemons that do not schedule: they take requests in, pass others on, and their steps end with
-//! them.
+//! Daemons that do not schedule accept requests and forward others; their steps end with them.
 
 use serde_json::json;
 use treadle_config::Role;
@@ -36,7 +35,7 @@ async fn a_gateway_serves_and_passes_on_what_it_cannot_answer() {
     assert_eq!(told["shards"][0]["scheduler"]["name"], "d1");
     assert_eq!(told["shards"][0]["here"], false);
 
-    // A token made through one daemon is good at the other within its refresh.
+    // A token made through one daemon is valid at the other after its refresh.
     let made = json!({"name": "n", "scope": "job", "tenant": "default"});
     let made = client.post("/api/v1/tokens", &made).await.ok();
     let fresh = client.with_token(made["secret"].as_str().expect("a secret"));

@@ -15,7 +15,7 @@ async fn step(client: &Client, job: &str, body: &Value) {
     answer.await.ok();
 }
 
-/// What a client says of its programs reaches the shard that has them, without naming it.
+/// Requests about programs reach their shard without naming it.
 async fn reports_reach_the_shard_of_their_program(client: &Client) {
     let post = async |path: &str, body: Value| {
         let answer = client.send(http::Method::POST, path, &[], body.to_string());
@@ -38,7 +38,7 @@ async fn reports_reach_the_shard_of_their_program(client: &Client) {
     let unknown = json!({"program_id": "p99", "action_id": "a", "event": "started", "tool": "sh"});
     let refused = post("/api/v1/actions", unknown).await;
     assert_eq!(refused.status, http::StatusCode::NOT_FOUND);
-    // Nobody learns without a token which programs there are.
+    // Programs are not listed without a token.
     for program in ["p0", "p99"] {
         let headers = [("x-forwarded-for", "203.0.113.9")];
         let body = json!({"program_id": program}).to_string();
@@ -69,7 +69,7 @@ async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
         let body = json!({
             "model": MODEL, "prompt": [1, 2, 3], "max_tokens": 5, "program_id": format!("p{n}"),
         });
-        // A job's programs meet, whichever daemon takes them in.
+        // Programs of one job share a scheduler, whichever daemon accepts them.
         for daemon in [&first, &second] {
             step(&daemon.client, job, &body).await;
         }
@@ -91,7 +91,7 @@ async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
     }
     assert_eq!(seen, jobs.len());
     reports_reach_the_shard_of_their_program(&second.client).await;
-    // One daemon goes; the other schedules both.
+    // One daemon stops; the other schedules both shards.
     first.kill();
     for shard in 0..2 {
         until_scheduled(&[&second], shard).await;

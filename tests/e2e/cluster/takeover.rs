@@ -1,5 +1,4 @@
-//! The scheduler dies, or only seems to: another takes over, and clients of other daemons see
-//! nothing of it.
+//! The scheduler dies, or only stalls: another takes over, unnoticed by clients of other daemons.
 
 use serde_json::{Value, json};
 use treadle_config::{Config, Role};

@@ -1,11 +1,11 @@
-//! Bodies that clients compress.
+//! Compressed request bodies.
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, MODEL, chat};
 
-/// A body as one stored block of deflate, between what clients of zlib don't add.
+/// A body as one stored block of raw deflate, without the zlib header and checksum.
 fn deflated(body: &str) -> Bytes {
     let length = u16::try_from(body.len()).expect("a short body");
     let mut coded = vec![1];

@@ -1,4 +1,4 @@
-//! The program of a request, where clients name it and where they don't.
+//! How requests are assigned to programs, with and without a name.
 
 use serde_json::{Value, json};
 use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, MODEL, streamed};

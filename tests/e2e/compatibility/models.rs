@@ -1,4 +1,4 @@
-//! Several models behind one daemon, and what clients ask about models and prompts.
+//! Several models behind one daemon, and requests about models and prompts.
 
 use http::Method;
 use serde_json::{Value, json};

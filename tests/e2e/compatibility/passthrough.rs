@@ -1,4 +1,4 @@
-//! Bytes in are bytes out, in both directions and at once.
+//! Bytes pass unchanged and without delay in both directions.
 
 use http::Method;
 use treadle_tests::support::client::TIMEOUT;

@@ -1,4 +1,4 @@
-//! `/v1/responses`: what engines are sent, and what a conversation may be continued with.
+//! `/v1/responses`: requests to engines, and continued conversations.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ async fn an_engine_with_the_path_is_sent_requests_as_they_are() {
         );
         assert_eq!(step["cached_tokens"], 8);
     }
-    // What was not to be stored can't be continued.
+    // An answer with `store: false` can't be continued.
     let more = json!({"input": "and?", "previous_response_id": "resp_1"}).to_string();
     let message = ask(&fixture.client, PATH, &codex, &more).await;
     let message = message.refused(400, "previous_response_not_found");
@@ -116,7 +116,7 @@ async fn a_conversation_is_put_together_for_its_engine() {
         assert_eq!(answer.headers["x-treadle-program"], "p");
         previous = Some(id);
     }
-    // Another program can't go on with it.
+    // Another program can't continue it.
     let body = json!({"input": "hi", "previous_response_id": previous}).to_string();
     let other = ask(&fixture.client, PATH, &[("x-program-id", "q")], &body).await;
     other.refused(400, "previous_response_not_found");
@@ -163,7 +163,7 @@ async fn an_engine_without_the_path_is_asked_for_it_once() {
             (&json!("response"), &json!("assistant"))
         );
     }
-    // Where a chat is not found either, it is the model that is not there.
+    // If the chat path returns 404 too, the model is missing.
     let steps = fixture.client.get("/api/v1/programs/p/steps").await.ok();
     assert_eq!(
         steps["steps"].as_array().map(Vec::len),

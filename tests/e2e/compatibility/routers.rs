@@ -125,7 +125,7 @@ async fn the_flow_of_slime_over_sglangs_router() {
     let fixture = Fixture::start(0, 0).await;
     let client = &fixture.client;
     let (first, second) = (engine(100_000).await, engine(100_000).await);
-    // URLs come back as they were registered, which is how slime knows that its engine is in.
+    // URLs are listed as they were registered: slime finds its engine by that.
     let (url_one, url_two) = (first.url(), format!("{}/", second.url()));
     for url in [&url_one, &url_two] {
         let registration = json!({"url": url, "worker_type": "regular"});

@@ -1,4 +1,4 @@
-//! How answers begin, wait and end: in the many ways of engines and of proxies before them.
+//! The beginnings, pauses and ends of answers by different engines and proxies.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use treadle_tests::support::client::{Client, Ended, TIMEOUT};
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
 use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
 
-/// A daemon before these engines.
+/// A daemon in front of these engines.
 async fn before(engines: &[&RawEngine], tune: impl FnOnce(&mut Config)) -> Fixture {
     let urls: Vec<_> = engines
         .iter()
@@ -37,7 +37,7 @@ fn delta(index: u32, finish: &str) -> String {
     )
 }
 
-/// The steps of the program by how they ended, once there are so many.
+/// Waits for `count` steps of the program; returns how each ended.
 async fn outcomes(client: &Client, program: &str, count: usize) -> Vec<String> {
     let path = format!("/api/v1/programs/{program}/steps");
     let listed = async {
@@ -55,7 +55,7 @@ async fn outcomes(client: &Client, program: &str, count: usize) -> Vec<String> {
     tokio::time::timeout(TIMEOUT, listed).await.expect("steps")
 }
 
-/// Streams as they end: what comes, of how many outputs, and whether the answer is complete.
+/// Ends of streams: the bytes, the number of outputs, and whether the answer is complete.
 fn ends() -> Vec<(String, u32, bool)> {
     let (goes_on, stops) = (delta(0, "null"), delta(0, "\"stop\""));
     let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}";

@@ -1,4 +1,4 @@
-//! Clients that hold what others need: they are silent, slow, many, or don't read.
+//! Clients that hold shared resources: silent, slow, numerous, or not reading.
 
 use std::time::{Duration, Instant};
 

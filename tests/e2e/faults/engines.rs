@@ -260,7 +260,7 @@ async fn what_every_engine_refuses_ends_after_the_bound() {
     fixture.finish().await;
 }
 
-/// A daemon before an engine of this kind, which gathers so many bytes of one answer, or of all.
+/// A daemon in front of this engine that bounds the buffered bytes of one answer or of all.
 async fn bounded(engine: &RawEngine, is_one: bool, puts_together: bool) -> Fixture {
     let url = engine.url().to_owned();
     Fixture::tuned(0, 0, |config| {

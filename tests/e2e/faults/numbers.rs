@@ -1,5 +1,5 @@
-//! Numbers that no store could hold, from clients and from engines: nothing of them stays, and
-//! later requests are served and recorded.
+//! Numbers out of the store's range, from clients and from engines: they are not stored, and later
+//! requests are served and recorded.
 
 use serde_json::json;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint};
@@ -50,7 +50,7 @@ async fn counts_that_no_engine_makes_do_not_stop_the_record() {
         request.answer("200 OK", "application/json", answer).await;
         asking.await.expect("an answer");
     }
-    // What was acknowledged is on record, the honest step with what its engine counted.
+    // Acknowledged steps are on record, the valid one with its engine's counts.
     let steps = fixture.client.get("/api/v1/programs/p-3/steps").await.ok();
     assert_eq!(steps["steps"][0]["prompt_tokens"], 5, "{steps}");
     for program in ["p-0", "p-1", "p-2"] {

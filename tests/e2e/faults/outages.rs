@@ -12,10 +12,10 @@ use treadle_tests::support::fixture::{
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::raw_engine::RawEngine;
 
-/// Steps that a program makes at least.
+/// Minimum number of steps of a program.
 const STEPS_MIN: u64 = 3;
 
-/// Runs steps of a program until stopped; gives when each failed one was sent.
+/// Runs steps of a program until stopped; returns when each failed one was sent.
 async fn work(client: Client, program: String, end: Arc<AtomicBool>) -> Vec<Instant> {
     let (mut fine, mut failed) = (0, Vec::new());
     while !end.load(Ordering::Relaxed) || fine < STEPS_MIN {

@@ -1,4 +1,4 @@
-//! Requests that are wrong, too long, too slow or withdrawn.
+//! Requests that are invalid, too long, too slow or cancelled.
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ async fn a_body_that_is_only_announced_is_refused_at_once() {
     raw.write(head).await.expect("it is sent");
     let answer = raw.until_text("body_too_large").await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    // A chunked body has no announcement: it is counted.
+    // A chunked body has no announced length: its bytes are counted.
     let fixture_url = fixture.daemon.url();
     let mut raw = RawClient::connect(&fixture_url).await;
     let head =
@@ -146,7 +146,7 @@ async fn a_client_that_dribbles_its_headers_is_cut_off() {
     let began = Instant::now();
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nx-slow: ");
     for byte in head.bytes().chain(std::iter::repeat(b'a')) {
-        // However long it goes on, it sends in time for any bound between two bytes.
+        // It sends often enough for any timeout between two bytes.
         if raw.write([byte]).await.is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! What breaks while caches are away: the answers are the same.
+//! Failures while caches are in host memory do not change the answers.
 
 use std::os::unix::fs::FileExt;
 
@@ -9,7 +9,7 @@ use super::stage::{self, Engines, Talk};
 /// Context of a program, in tokens.
 const TOKENS: usize = 600;
 
-/// A step that is asked for beside what else happens.
+/// A step that runs concurrently with the test.
 fn step_of(talk: &Talk, client: &Client) -> tokio::task::JoinHandle<(Talk, stage::Step)> {
     let (mut talk, client) = (talk.clone(), client.clone());
     tokio::spawn(async move {

@@ -24,7 +24,7 @@ pub(crate) fn moving(config: &mut Config) {
     config.kv.migration_tokens_per_s = 100_000;
 }
 
-/// What a step of one of the programs came to.
+/// The result of a step of one of the programs.
 pub(crate) struct Acted {
     pub(crate) request: Value,
     pub(crate) answer: Value,
@@ -40,7 +40,7 @@ impl Acted {
     }
 }
 
-/// Numbers of programs that no test had before: real engines outlive tests, and know their tokens.
+/// Unused program numbers: real engines outlive tests and keep the caches of earlier ones.
 pub(crate) fn strangers(count: u32) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     std::process::id() % 4_000 * 100 + NEXT.fetch_add(count, Ordering::Relaxed)
@@ -58,7 +58,7 @@ impl Both {
         Self { first }
     }
 
-    /// A step of one of them with so much context.
+    /// Runs a step of one of them with this much context.
     pub(crate) async fn step(
         &self,
         client: &Client,
@@ -78,7 +78,7 @@ impl Both {
     }
 }
 
-/// Has two programs act, and those moved that had better be elsewhere.
+/// Binds a placement policy that moves programs, and runs a step of two programs.
 pub(crate) async fn both_act(fixture: &Fixture, model: &str) -> Both {
     let client = &fixture.client;
     upload(client, "/api/v1/plugins", guest("default-placement"))
@@ -94,14 +94,14 @@ pub(crate) async fn both_act(fixture: &Fixture, model: &str) -> Both {
     both
 }
 
-/// Brings a server to the one that is there.
+/// Adds a second server.
 pub(crate) async fn joins(fixture: &Fixture, second: &str) {
     let worker = json!({"url": second, "kind": "vllm"});
     fixture.client.post("/workers", &worker).await.ok();
 }
 
-/// Two programs act at the only engine; then a second one comes, and one of them moves there. Gives
-/// its next step.
+/// Two programs act at the only engine; then a second one comes, and one of them moves there.
+/// Returns its next step.
 pub(crate) async fn one_moves(fixture: &Fixture, model: &str, second: &str) -> Acted {
     let client = &fixture.client;
     let both = both_act(fixture, model).await;

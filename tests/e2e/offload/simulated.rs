@@ -51,7 +51,7 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
         status["kv"]["held_programs"].as_u64() >= Some(1),
         "{status}"
     );
-    // What lingers at the engines is not what comes back.
+    // The restored cache is the copy, not one that lingers at an engine.
     fixture.until_engines_idle().await;
     for engine in &fixture.engines {
         let engine = Client::new(engine.url());
@@ -78,7 +78,7 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
 /// Context that host memory is configured to hold.
 const HOST_TOKENS: u64 = 100_000;
 
-/// What the scheduler was told of host memory since it began.
+/// The values of `kv.host_tokens_max` that the scheduler was configured with so far.
 async fn host_tokens_told(client: &Client) -> Vec<u64> {
     let page = client.get("/api/v1/events?kind=configured").await.ok();
     let events = page["events"].as_array().expect("a list").iter();

@@ -20,7 +20,7 @@ const ANSWER_TOKENS: usize = 8;
 /// Tokens that a tool adds.
 const TOOL_TOKENS: usize = 60;
 
-/// The servers, and the folder of all that is kept.
+/// The servers, and the folder of all state.
 pub(super) struct Engines {
     pub(super) servers: Vec<LlamaServer>,
     folder: tempfile::TempDir,
@@ -29,7 +29,7 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    /// Two servers for programs of so many tokens; `None` where these tests are left out.
+    /// Two servers for programs of `tokens` tokens; `None` if these tests are skipped.
     pub(super) async fn start(tokens: usize) -> Option<Self> {
         let python: PathBuf = python()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -139,13 +139,13 @@ impl Talk {
         }
     }
 
-    /// Two programs, each for a server of its own; less is lacking where the first one is.
+    /// Two programs, each for its own server. The first is shorter, so its server lacks less memory.
     pub(super) fn pair(tokens: usize) -> Vec<Self> {
         let shorter = tokens - tokens / 10;
         vec![Self::new("a", 1, shorter), Self::new("b", 2, tokens)]
     }
 
-    /// Asks for the next answer, with the whole conversation before.
+    /// Requests the next answer, with the whole conversation so far.
     pub(super) async fn step(&mut self, client: &Client) -> Step {
         let nth = self.prompts.len();
         let prompt = match (self.prompts.last(), self.answers.last()) {
@@ -215,7 +215,7 @@ pub(super) async fn until_at(client: &Client, program: &str, place: &str) {
     until(place, is_there).await;
 }
 
-/// Waits for something.
+/// Waits for a condition.
 pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !condition().await {

@@ -1,5 +1,5 @@
 //! A backup that is taken while the daemon works, restored elsewhere: the same journal, the same
-//! state, and a daemon that goes on with it.
+//! state, and a daemon that continues from it.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn sets(settings: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// What a replay of a store comes to.
+/// The result of a replay of a store.
 fn replay(settings: &[String], until: Option<u64>) -> Value {
     let until = until.map(|seq| seq.to_string());
     let mut arguments = vec!["events", "replay", "--json", "--from-start"];
@@ -104,7 +104,7 @@ async fn a_dump_of_postgres_comes_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let dump = folder.path().join("treadle.dump");
     let schema = Schema::fresh("backup");
-    // Where it is restored to: a database of its own.
+    // Restored into a separate database.
     let database = fresh_name("restored");
     let (server, _) = schema.url.rsplit_once('/').expect("a database in the URL");
     let elsewhere = format!("{server}/{database}");
@@ -147,7 +147,7 @@ async fn a_copy_of_sqlite_comes_back() {
     std::fs::create_dir(folder.path().join("copy")).expect("a folder");
     let store = |path: &Path| vec![format!("store.path={}", path.display())];
     let back_up = || {
-        // What `sqlite3 FILE "VACUUM INTO 'COPY'"` does, where there is no sqlite3.
+        // Same as `sqlite3 FILE "VACUUM INTO 'COPY'"`, without sqlite3.
         let script = "import sqlite3, sys; \
                       sqlite3.connect(sys.argv[1]).execute('VACUUM INTO ?', (sys.argv[2],))";
         let mut copying = Command::new("python3");

@@ -1,4 +1,4 @@
-//! Engines: what was found of them; taken out of service and back, by the API and by the command line.
+//! Engines: recognition, cordon, drain and activation by the API and by the command line.
 
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -63,7 +63,7 @@ async fn programs_leave_a_draining_engine_and_none_comes_to_a_cordoned_one() {
     client.post(COMPLETIONS, &ask("p", 5)).await.ok();
     assert_eq!(engine_of(client, "p").await, second);
 
-    // Nothing is left that takes a program: what comes waits until an operator lets it.
+    // No engine accepts programs: new steps wait until an operator activates one.
     let other = id_of(client, &second).await;
     let last = set_state(client, &other, &json!("draining")).await.ok();
     let problem = last["problem"].as_str().expect("a problem");
@@ -205,7 +205,7 @@ async fn what_was_found_of_an_engine_is_shown() {
         if engine["capabilities"]["offload"].is_boolean() {
             break engine;
         }
-        assert!(began.elapsed() < TIMEOUT, "it was not asked: {engine}");
+        assert!(began.elapsed() < TIMEOUT, "it was not queried: {engine}");
         tokio::task::yield_now().await;
     };
     // A simulated engine passes for SGLang, and names its version there.
@@ -214,7 +214,7 @@ async fn what_was_found_of_an_engine_is_shown() {
     let able = &engine["capabilities"];
     assert_eq!(able["continues"], true);
     assert_eq!(able["offload"], able["migrate"]);
-    // It does all of a step, and does not say whether it has priorities.
+    // It is not disaggregated, and does not report whether it has priorities.
     assert_eq!(
         (&engine["role"], &able["priorities"]),
         (&Value::Null, &Value::Null)

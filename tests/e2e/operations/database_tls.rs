@@ -5,7 +5,7 @@ use treadle_tests::support::certificates::Certificates;
 use treadle_tests::support::fixture::config;
 use treadle_tests::support::services::{Psql, Servers, Service, are_skipped};
 
-/// Writes a file into the folder of the server's data, as the server's user and for it alone.
+/// Writes a file into the server's data folder, as the server's user and readable only by it.
 fn give(psql: &Psql, name: &str, text: &str) {
     let copied = psql.run(&format!(
         "COPY (SELECT '{}') TO PROGRAM 'umask 077; base64 -d > {name}'",
@@ -19,7 +19,7 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// What a daemon says that starts with the database at a URL; nothing if it starts.
+/// The error of a daemon that starts with the database at a URL; `None` if it starts.
 async fn started(url: String) -> Option<String> {
     let mut config = config();
     config.store.url = url.into();
@@ -46,7 +46,7 @@ async fn a_daemon_asks_its_database_for_a_certificate() {
         let url = url.replace("127.0.0.1", host);
         format!("{url}?sslmode=verify-full&sslrootcert={}", ca.display())
     };
-    // A server without TLS is not fallen back to.
+    // There is no fallback to a server without TLS.
     let plain = started(at(&own, "127.0.0.1")).await;
     assert!(plain.is_some_and(|said| said.contains("sslmode")));
     let prove_with = |certificates: &Certificates| {

@@ -1,4 +1,4 @@
-//! `treadle doctor`: is content with what is well, and names what is not, with a remedy.
+//! `treadle doctor` accepts a healthy installation, and reports each problem with a remedy.
 
 use serde_json::{Value, json};
 use treadle_tests::support::broker::Peer;
@@ -141,7 +141,7 @@ async fn what_does_not_work_is_named_and_nothing_is_changed() {
         let found = found.unwrap_or_else(|| panic!("{area} did not fail: {report:#}"));
         assert_ne!(found["remedy"], "", "{found}");
     }
-    // Nothing listens there: that is to be reported only, for a doctor may come before the daemon.
+    // Nothing listens there: only a warning, because the daemon may be started later.
     assert!(
         graded(&report, "warn")
             .iter()

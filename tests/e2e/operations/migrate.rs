@@ -1,11 +1,11 @@
-//! `treadle store migrate`: lists what is pending, applies it, and refuses what it can't repair.
+//! `treadle store migrate` lists and applies pending migrations, and refuses unrepairable schemas.
 
 use serde_json::Value;
 use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{Schema, are_skipped};
 
-/// Arguments that name a schema, to be taken as it is.
+/// Settings that name a schema and turn off automatic migration.
 fn settings(schema: &Schema, folder: &tempfile::TempDir) -> Vec<String> {
     let path = folder.path().join("unused.db");
     [

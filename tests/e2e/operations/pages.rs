@@ -1,4 +1,4 @@
-//! The journal as a stream, pages that are sorted and filtered, and the document that describes them.
+//! The journal as a stream, sorted and filtered pages, and their OpenAPI document.
 
 use super::work;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use treadle_tests::support::fixture::Fixture;
 /// Ids and kinds of events.
 type Seen = Vec<(u64, String)>;
 
-/// Reads so many messages of a stream.
+/// Reads this number of messages from a stream.
 async fn read(stream: &mut Events, count: usize) -> Seen {
     let mut text = String::new();
     loop {
@@ -39,7 +39,7 @@ fn message(text: &str) -> (u64, String) {
     (id, event["kind"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The same from the pages of the journal.
+/// Ids and kinds of events from the pages of the journal.
 async fn journal(client: &Client, query: &str) -> Seen {
     let (mut seen, mut after) = (Seen::new(), 0);
     loop {
@@ -94,14 +94,14 @@ async fn a_stream_that_is_taken_up_again_has_every_event_once() {
         .await;
     let message = refused.refused(400, "invalid_field");
     assert!(message.contains("Last-Event-ID"), "{message}");
-    // Streams that are open don't hold the daemon up.
+    // Open streams do not delay the daemon's stop.
     let begun = std::time::Instant::now();
     fixture.finish().await;
     assert!(begun.elapsed() < std::time::Duration::from_secs(10));
     drop(stream);
 }
 
-/// Rewards are shown of programs that are live and that have ended, and sort them.
+/// Live and ended programs show rewards and can be sorted by them.
 async fn rewards_are_kept(client: &Client) {
     let all = client.get("/api/v1/programs?sort=created_at_us").await.ok();
     let all = all["programs"].as_array().expect("a list");
@@ -178,7 +178,7 @@ async fn by_lasted(client: &Client, sort: &str) -> Vec<String> {
     }
 }
 
-/// Live programs by their ages, and ended ones by what they lasted, however long the list is read.
+/// Live programs sort by age and ended ones by duration, stable over pages.
 async fn how_long_they_lasted_sorts_them(client: &Client) {
     let mut longest = by_lasted(client, "-lasted").await;
     let live = client.get("/api/v1/programs?sort=created_at_us").await.ok();

@@ -1,4 +1,4 @@
-//! Traces of steps: what a collector is sent, and what an engine is.
+//! Traces of steps: spans for the collector, and headers for the engine.
 
 use http::Method;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -39,7 +39,7 @@ async fn a_step_is_traced_from_the_client_to_the_engine() {
     });
     request.answer_chat().await;
     asking.await.expect("an answer").ok();
-    // What it has is sent at its end, if not before.
+    // The daemon flushes its spans when it stops.
     let ending = tokio::task::spawn_blocking(move || daemon.terminate());
     let mut spans = Vec::new();
     while spans.len() < 3 {

@@ -1,4 +1,4 @@
-//! Roles of policies: active for all or for one job, on trial, compared, rolled back; and swapped a
+//! Roles of policies: active for all or for one job, canary, shadow, rolled back; and swapped a
 //! thousand times under a thousand programs.
 
 use std::sync::Arc;
@@ -267,7 +267,7 @@ async fn jobs_have_policies_of_their_own() {
             .count();
     }
     assert!(of_job > 0, "the job's own policy decided nothing");
-    // Of the wrong world, and nothing to go back to.
+    // A policy of the wrong world, and a rollback without a previous policy.
     let answer = put_binding(client, &role("priority", "lru-eviction", "active")).await;
     answer.refused(400, "plugin_invalid");
     let answer = client

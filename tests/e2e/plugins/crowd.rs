@@ -1,4 +1,4 @@
-//! Programs that crowd the engines, so that policies have something to decide.
+//! Programs that overload the engines, so that policies have decisions to make.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) fn crowd(
     paced_crowd(fixture, programs, PAUSE, stop)
 }
 
-/// The same with so much time in tools between two steps.
+/// As [`crowd`], with this much time in tools between two steps.
 pub(super) fn paced_crowd(
     fixture: &Fixture,
     programs: u32,

@@ -1,5 +1,5 @@
-//! Policies are uploaded, checked, bound and swapped while programs run; bad ones are refused or
-//! rolled back.
+//! Uploads, checks, binds and swaps policies while programs run; bad ones are refused or rolled
+//! back.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -11,14 +11,14 @@ use treadle_tests::support::policy::root;
 
 use super::crowd::{crowd, everyones, hurried, put_binding, stop, upload};
 
-/// What the daemon may grow by through all of it.
+/// Maximum growth of the daemon's memory over the test.
 const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 fn resident_bytes() -> u64 {
     treadle_server::metrics::resident_bytes().expect("the system tells")
 }
 
-/// How long the slowest of a hundred looks at the daemon's health takes.
+/// The 99th percentile of the times of a hundred health requests.
 async fn health_p99_ms(client: &Client) -> f64 {
     let mut times = Vec::new();
     for _ in 0..100 {
@@ -34,7 +34,7 @@ async fn health_p99_ms(client: &Client) -> f64 {
 async fn the_gateway_serves_through_the_whole_corpus() {
     let fixture = Fixture::tuned(2, 8_192, |config| {
         hurried(config);
-        // Each endless loop holds all others up for so long.
+        // Each endless loop delays all others for this long.
         config.plugins.hot_deadline_ms = 10;
         config.plugins.backoff_ms = 10;
         config.plugins.backoff_ms_max = 20;
@@ -53,7 +53,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     let quiet_ms = health_p99_ms(client).await;
     let (mut refused, mut bound) = (0, 0);
     let mut slowest_ms = 0.0_f64;
-    // What is cut off after seconds of processor time may take minutes on a busy machine.
+    // A limit of seconds of processor time may take minutes on a busy machine.
     let uploads = client.with_timeout(Duration::from_mins(3));
     for policy in POLICIES {
         let answer = upload(&uploads, "/api/v1/plugins", build(policy.name)).await;

@@ -10,21 +10,20 @@ use treadle_tests::support::policy::guest;
 
 use super::crowd::{crowd, deciding_policies, hurried, put_binding, stop, upload};
 
-/// What it may take to compile an interpreter with a compiler that is not optimised, while other tests
-/// run.
+/// Time limit for compiling an interpreter with an unoptimised compiler, while other tests run.
 const COMPILING: Duration = Duration::from_mins(4);
 
 async fn decides_a_rollout(policy: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = Fixture::tuned(2, 8_192, |config| {
         hurried(config);
-        // With a folder for what was compiled, the second time is quick.
+        // With a cache folder for compiled code, the second time is quick.
         config.store.path = folder
             .path()
             .join("store.db")
             .to_string_lossy()
             .into_owned();
-        // Interpreters take their time, and the machine may be busy.
+        // Interpreters are slow, and the machine may be busy.
         config.plugins.hot_deadline_ms = 200;
     })
     .await;

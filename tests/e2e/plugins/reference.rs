@@ -48,7 +48,7 @@ async fn every_bundled_policy_is_described_and_bound_as_listed() {
         assert_eq!(&after[0]["digest"], digest);
         assert!(after[0]["uploaded_at_us"].is_number(), "{after:?}");
     }
-    // What each says about itself is there before it is bound, and all can be bound.
+    // Each has its description before it is bound, and all can be bound.
     let page = client.get("/api/v1/plugins").await.ok();
     let plugins = page["plugins"].as_array().expect("a list");
     assert!(plugins.len() > 20, "{plugins:?}");

@@ -1,5 +1,4 @@
-//! What to do with caches is decided by treadle's own policy where it is asked, without any
-//! binding.
+//! Without a binding, treadle's own policy answers retention queries.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The worlds that clients ask, asked over REST: by the built-in default, by a bound
-//! policy, and by the default again where a policy fails.
+//! The worlds that clients query over REST, answered by the built-in default, by a bound policy,
+//! and by the default again if the policy fails.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
     for _ in 0..20 {
         client.post("/api/v1/ask", &learn).await.ok();
     }
-    // What one version has learnt goes over to the next.
+    // The next version takes over the learnt state.
     let config = json!({"memory": 300});
     let binding = json!({"world": "prediction", "policy": "default-prediction", "config": config});
     put_binding(client, &binding).await.ok();
@@ -138,7 +138,7 @@ async fn programs_are_predicted_while_they_act() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     stop(crowd, &end).await;
-    // Programs that are over teach what came after each of their steps.
+    // Ended programs provide the outcome after each of their steps.
     treadle_tests::support::fixture::release_all(client).await;
     loop {
         let plugin = client.get("/api/v1/plugins/default-prediction").await.ok();

@@ -1,4 +1,4 @@
-//! E2B's own packages, with nothing changed but their URLs, and what they must not get.
+//! E2B's own packages, with only their URLs changed, and requests that must be refused.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use treadle_tests::support::process::{DaemonProcess, binary};
 
 /// The packages: language and version.
 const CLIENTS: &str = include_str!("e2b_clients.txt");
-/// Leaves the tests with packages of others out.
+/// Skips the tests with third-party packages.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_CLIENT_TESTS";
-/// A key as E2B has them; to treadle it is none.
+/// A key in E2B's form, which treadle does not treat as a token.
 pub(super) const KEY: &str = "e2b_0000000000000000000000000000000000000000";
 
 async fn fixture(folder: &Path, tune: impl FnOnce(&mut Config)) -> Fixture {
@@ -48,13 +48,13 @@ async fn serve(folder: &Path) -> DaemonProcess {
     DaemonProcess::serve(&arguments).await
 }
 
-/// A daemon that lets nobody in without a token.
+/// A daemon that requires a token.
 async fn strict(folder: &Path) -> Fixture {
     let tune = |config: &mut Config| config.auth.anonymous_scope = AnonymousScope::None;
     fixture(folder, tune).await
 }
 
-/// Folders of the packages for a language; none if these tests are to be left out.
+/// Folders of the packages for a language; empty if these tests are skipped.
 fn packages(language: &str) -> Vec<PathBuf> {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
         eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no packages of E2B were tested");
@@ -135,7 +135,7 @@ async fn the_javascript_package_of_e2b_works_with_a_token_as_its_key() {
     fixture.stop().await;
 }
 
-/// Checks that this is a refusal in E2B's form; gives its message.
+/// Checks that this is a refusal in E2B's form; returns its message.
 fn refused(answer: &Answer, status: u16) -> String {
     let body = answer.json();
     assert_eq!(
@@ -190,7 +190,7 @@ async fn a_sandbox_is_its_secrets() {
         let answer = read(&nobody, headers).await;
         assert!(answer.body.starts_with(b"root:"), "{headers:?}: {answer:?}");
     }
-    // A token of the tenant does as well.
+    // A token of the tenant works too.
     assert!(read(&fixture.client, &[id]).await.status.is_success());
     for gone in [("x-access-token", "none"), ("e2b-sandbox-id", "none")] {
         let message = refused(&read(&nobody, &[gone]).await, 502);

@@ -1,4 +1,4 @@
-//! SandboxFusion's own package and verl's, with nothing changed but the URL.
+//! SandboxFusion's own package and verl's, with only the URL changed.
 
 use super::stage::{folder as packages, open, passes, python};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Images of files of the machine: who makes them, of what, and who sees them. And commands outside of
-//! sandboxes, where there are to be none.
+//! Images from files of the machine: permissions, allowed paths, visibility. And commands outside
+//! of sandboxes while these are required.
 
 use super::stage::with_sandboxes;
 use crate::tenancy::{client_of, make_tenant};
@@ -11,7 +11,7 @@ use treadle_tests::support::fixture::Fixture;
 
 const IMAGES: &str = "/api/v1/images";
 
-/// A daemon whose store is in a folder that is listed with all that is in it.
+/// A daemon whose store is inside a folder that images may be imported from.
 async fn stage(folder: &Path) -> Fixture {
     for made in ["images/own/etc", "state"] {
         std::fs::create_dir_all(folder.join(made)).expect("a folder");
@@ -75,7 +75,7 @@ async fn no_image_has_anything_of_the_daemon_s_and_each_is_its_tenant_s() {
         .ok();
     assert_eq!(images(&operator).await, json!(["own", "system"]));
 
-    // Who comes later has none of it, by whatever API.
+    // A later tenant can't use it through any API.
     make_tenant(&fixture, "acme", json!({})).await;
     let job = client_of(&fixture, "acme", "job").await;
     assert_eq!(images(&job).await, json!(["system"]));
@@ -88,7 +88,7 @@ async fn no_image_has_anything_of_the_daemon_s_and_each_is_its_tenant_s() {
     let ran = json!({"code": "print(1)", "language": "python"});
     let ran = job.post("/run_code?image=own", &ran).await;
     assert_eq!(ran.ok()["status"], "SandboxError");
-    // Machines are shared, and so are the names of images.
+    // Tenants share the machine and the names of images.
     let theirs = client_of(&fixture, "acme", "operator").await;
     let refused = import(&theirs, "theirs", &at("images/own"), false).await;
     refused.refused(403, "forbidden");
@@ -132,7 +132,7 @@ async fn no_caller_without_a_token_runs_anything_where_sandboxes_are_required() 
             service(&lifecycle),
         );
         declared.await.ok();
-        // Nor does it take the place of one that has commands.
+        // Nor can it replace a service that has commands.
         let control = service(&json!({"control": {"url": "http://judge:1"}}));
         let taken = nobody
             .send(Method::PUT, "/api/v1/services/judge", &[], control)

@@ -36,7 +36,7 @@ async fn an_agent_repairs_a_function_in_a_sandbox() {
     fixture.stop().await;
 }
 
-/// The model has random weights: it writes nothing that is a command, until the agent gives up.
+/// The model has random weights: it never writes a command, and the agent gives up.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_thinks_at_a_real_engine_and_acts_in_a_sandbox() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Sandboxes over REST: made, used by actions, forked, ended with their programs, and found again
-//! after the daemon was killed.
+//! Sandboxes over REST: created, used by actions, forked, removed with their programs, and
+//! recovered after the daemon was killed.
 
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,7 +31,7 @@ async fn create(client: &Client, body: &Value) -> String {
     answer["id"].as_str().expect("a name").to_owned()
 }
 
-/// Runs a line of a shell in a sandbox; gives the action once it has ended.
+/// Runs a shell line in a sandbox; returns the ended action.
 async fn sh(client: &Client, sandbox: &str, line: &str) -> Value {
     let run = json!({"sandbox": {"id": sandbox, "command": ["sh", "-c", line]}});
     let answer = client
@@ -158,7 +158,7 @@ async fn a_job_declares_no_service_with_commands_where_it_may_run_none() {
     refused.refused(403, "forbidden");
     declare(&job, control.clone()).await.ok();
     declare(operator, command).await.ok();
-    // What an operator declared is not a job's to replace.
+    // A job can't replace a service that an operator declared.
     declare(&job, control).await.refused(403, "forbidden");
     assert!(daemon.terminate(), "it ended badly");
 }

@@ -1,5 +1,5 @@
-//! One tenant takes all that it gets of whatever tenants share, and another one that comes later still has
-//! its share.
+//! One tenant takes as much as it can of each shared resource, and a later tenant still gets its
+//! share.
 
 use serde_json::{Value, json};
 use treadle_config::Config;
@@ -14,7 +14,7 @@ const ACTIONS: &str = "/api/v1/actions";
 const DAY_S: u64 = 86_400;
 const MEBIBYTE: u64 = 1 << 20;
 
-/// A daemon with two tenants beside the default one: of everything each has a third.
+/// A daemon with two tenants beside the default one: each has a third of everything.
 async fn fixture(
     folder: &std::path::Path,
     tune: impl FnOnce(&mut Config),
@@ -96,7 +96,7 @@ async fn sandboxes_cores_and_memory_are_left_for_others() {
         "{view}"
     );
 
-    // Clients that wait, as long as they may.
+    // Clients that wait for the maximum time.
     let wait = |client: &Client, path: &str| {
         let (client, path) = (client.clone(), format!("{path}?wait_s=3600"));
         tokio::spawn(async move { client.get(&path).await })
@@ -144,7 +144,7 @@ async fn outputs_and_snapshots_are_bounded_in_bytes_and_others_keep_theirs() {
         );
         paths.push(path);
     }
-    // The oldest go a moment later.
+    // The oldest are removed asynchronously.
     let mut view = ended(&red, &paths[0]).await;
     while view["output"].is_object() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! A daemon with sandboxes, and the clients of SWE-ReX and SandboxFusion that are pointed at it.
+//! A daemon with sandboxes, and the clients of SWE-ReX and SandboxFusion for it.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::policy::root;
 use treadle_tests::support::process::binary;
 
-/// Leaves the tests with packages of others out.
+/// Skips the tests with third-party packages.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_CLIENT_TESTS";
 
-/// Turns sandboxes on, with a folder of their own.
+/// Enables sandboxes with a folder below `folder`.
 pub(super) fn with_sandboxes(config: &mut Config, folder: &Path) {
     config.actions.enabled = true;
     config.actions.supervisor = binary().display().to_string();
@@ -22,12 +22,12 @@ pub(super) fn with_sandboxes(config: &mut Config, folder: &Path) {
     config.sandboxes.folder = folder.join("sandboxes").display().to_string();
 }
 
-/// A daemon that is open to local callers.
+/// A daemon that requires no token from local callers.
 pub(super) async fn open(folder: &Path) -> Fixture {
     Fixture::tuned(0, 0, |config| with_sandboxes(config, folder)).await
 }
 
-/// A daemon that lets nobody in without a token.
+/// A daemon that requires a token.
 pub(super) async fn strict(folder: &Path) -> Fixture {
     let tune = |config: &mut Config| {
         with_sandboxes(config, folder);
@@ -42,7 +42,7 @@ pub(super) async fn sandbox(client: &Client) -> String {
     format!("/swerex/{}", made["id"].as_str().expect("a name"))
 }
 
-/// The Python of one line of the list of packages; `None` if these tests are to be left out.
+/// The Python of one line of the list of packages; `None` if these tests are skipped.
 pub(super) fn python(packages: &str) -> Option<PathBuf> {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
         eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no packages of SWE-ReX were tested");
@@ -77,7 +77,7 @@ pub(super) async fn passes(python: &Path, script: &str, env: &[(&str, String)]) 
     out.into_owned()
 }
 
-/// Checks that an answer is an exception of SWE-ReX's; gives its message.
+/// Checks that an answer is an exception of SWE-ReX; returns its message.
 pub(super) fn raises(answer: &Answer, class: &str) -> String {
     assert_eq!(answer.status, 511, "{:?}", answer.body);
     let body: Value = answer.json();

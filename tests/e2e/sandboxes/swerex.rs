@@ -1,4 +1,4 @@
-//! SWE-ReX's own packages, with nothing changed but their URL, and what they don't try.
+//! SWE-ReX's own packages, with only their URL changed, and requests that they don't send.
 
 use super::stage::{open, passes, python, raises, sandbox, strict};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl<'a> Shell<'a> {
         self.post("run_in_session", &body).await
     }
 
-    /// Runs a command; gives its output and exit code.
+    /// Runs a command; returns its output and exit code.
     async fn run(&self, command: &str) -> (String, Value) {
         let mut observed = self.try_run(command, 30.0).await.ok();
         let output = observed["output"].as_str().expect("text").to_owned();
@@ -177,7 +177,7 @@ async fn a_shell_keeps_its_options_and_what_looks_like_its_prompt() {
         shell.run("echo back").await,
         ("back\n".to_owned(), json!(0))
     );
-    // A client may wait for the prompt as it knows it.
+    // A client may wait for its own prompt.
     let body = json!({
         "action_type": "bash", "command": "echo hi", "is_interactive_command": true,
         "expect": ["SHELLPS1PREFIX"], "timeout": 20,
@@ -227,16 +227,16 @@ async fn a_late_command_goes_on_without_cores_until_it_is_interrupted() {
     assert_eq!(shell.interrupt().await["exit_code"], 0);
     assert_eq!(shell.run("echo $A").await, ("1\n".to_owned(), json!(0)));
 
-    // What takes no interrupt is killed.
+    // A command that ignores the interrupt is killed.
     let stubborn = shell.try_run("sh -c \"trap '' INT; sleep 60\"", 0.2).await;
     raises(&stubborn, "swerex.exceptions.CommandTimeoutError");
     shell.interrupt().await;
     let (output, _) = shell.run("pgrep -c sleep; echo $A").await;
-    // The shell says at some point that it was killed.
+    // The shell eventually reports that it was killed.
     let lines: Vec<_> = output.lines().collect();
     assert!(lines.contains(&"0") && lines.contains(&"1"), "{output}");
 
-    // Whoever waits for a command that somebody else interrupts is told; others are answered
+    // A client whose command another client interrupts gets an answer; other requests are answered
     // meanwhile.
     let alive = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -361,7 +361,7 @@ async fn a_command_has_its_time_and_its_sandbox_its_memory() {
     let fixture = open(folder.path()).await;
     let client = &fixture.client;
     let path = sandbox(client).await + "/execute";
-    // What is over its time is ended as late, not as killed.
+    // A command beyond its time is reported as timed out, not as killed.
     for timeout in [0.3, 1.0] {
         let late = json!({"command": "sleep 60", "shell": true, "timeout": timeout});
         raises(

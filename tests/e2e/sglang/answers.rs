@@ -1,4 +1,4 @@
-//! Answers are what the servers answer themselves.
+//! Answers equal the servers' own answers.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ fn same_usage(usage: &Value, own: &Value) {
     }
 }
 
-/// The daemon's record has what the server counted.
+/// Compares the daemon's record with the server's counts.
 async fn recorded(client: &Client, program: &str, usage: &Value) {
     let path = format!("/api/v1/programs/{program}/steps");
     let page = client.get(&path).await.ok();
@@ -170,7 +170,7 @@ async fn sglang_answers_an_abort_with_what_it_has() {
     );
     assert!(tokens.len() < ENDLESS as usize);
     until_running(0).await;
-    // What it has is the beginning of what it would have had.
+    // A partial answer is the beginning of the whole one.
     let begun = tokens.len().min(24);
     let [first, _] = pair();
     let undisturbed = client_of(&first)

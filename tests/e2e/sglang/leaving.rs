@@ -1,4 +1,4 @@
-//! Clients that leave in the middle of an answer.
+//! Clients that disconnect in the middle of an answer.
 
 use serde_json::{Value, json};
 use treadle_tests::support::fixture::{CHAT, streamed};
@@ -6,7 +6,7 @@ use treadle_tests::support::fixture::{CHAT, streamed};
 use super::{ENDLESS, GENERATE, client_of, fresh, gateway, generation, pair, sum, until_running};
 use crate::offload::stage;
 
-/// Requests that the servers gave up.
+/// Requests that the servers aborted.
 const ABORTED: &str = "sglang:num_aborted_requests_total";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,7 +26,7 @@ async fn sglang_hears_of_clients_that_leave_a_chat() {
 async fn sglang_hears_of_clients_that_leave_a_generation() {
     let mut request = generation(&fresh(50), ENDLESS);
     request["stream"] = json!(true);
-    // What was generated is repeated in each event.
+    // Each event repeats the text so far.
     request["return_logprob"] = json!(false);
     leaves(GENERATE, request).await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{GENERATE, client_of, fresh, gateway, generation, output, pair, until_running};
 
-/// More than three looks at its health, and what they may take.
+/// Longer than three health checks with their timeouts.
 const PAUSE: Duration = Duration::from_secs(15);
 /// Some seconds' worth.
 const TOKENS: u32 = 1_200;
@@ -14,7 +14,7 @@ const TOKENS: u32 = 1_200;
 #[ignore = "needs two SGLang servers at TREADLE_TEST_SGLANG_URL"]
 async fn sglang_goes_on_after_a_pause() {
     let request = generation(&fresh(50), TOKENS);
-    // Before the daemon looks: what others have at a server counts as used.
+    // Before the daemon polls: other clients' requests at a server count as used memory.
     let [first, _] = pair();
     let undisturbed = client_of(&first).post(GENERATE, &request).await.ok();
     let fixture = gateway().await;
@@ -24,7 +24,7 @@ async fn sglang_goes_on_after_a_pause() {
     everywhere("/pause_generation").await;
     // A server whose /health generates is not lost by it.
     tokio::time::sleep(PAUSE).await;
-    // What is paused in place keeps its seat.
+    // A request that is paused in place keeps its placement.
     until_running(1).await;
     assert!(!asked.is_finished(), "it was done before the pause");
     everywhere("/continue_generation").await;

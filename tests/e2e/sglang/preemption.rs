@@ -1,4 +1,4 @@
-//! A step that is preempted by a real server's own abort is gone on with.
+//! A step that is preempted by a real server's own abort is continued.
 
 use serde_json::{Value, json};
 use treadle_config::{Endpoint, EngineChoice};
@@ -38,7 +38,7 @@ async fn sglang_goes_on_where_it_was_interrupted() {
         body
     };
     let begun = async |_| {
-        // It counts every so many tokens.
+        // The server updates its count only every few tokens.
         let some = async || count(&server, "sglang:num_used_tokens").await > PROMPT_TOKENS + 20;
         stage::until("some of it is generated", some).await;
     };

@@ -1,4 +1,4 @@
-//! Programs of several steps, and the caches that they leave.
+//! Programs of several steps, and their caches.
 
 use http::Method;
 use treadle_tests::support::client::Client;
@@ -8,7 +8,7 @@ use crate::offload::stage;
 
 const STEPS: usize = 4;
 const ANSWER_TOKENS: u32 = 16;
-/// What a tool adds.
+/// Tokens that a tool adds.
 const TOOL_TOKENS: usize = 30;
 const CACHED: &str = "sglang:cached_tokens_total";
 
@@ -18,7 +18,7 @@ struct Trajectory {
     context: Vec<u32>,
     /// Tokens that each step found in the cache.
     cached: Vec<u64>,
-    /// Of these, how many it had to find.
+    /// Minimum number of these tokens that must be cached.
     least: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon finds out about servers of which it knows nothing but the URL.
+//! Recognition of servers that are configured only with a URL.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use treadle_tests::support::client::Client;
 use super::{client_of, count, gateway, gateway_tuned, pair, workers};
 use crate::offload::stage;
 
-/// Registrations until a speed is known: one alone may meet a machine that is busy.
+/// Maximum number of registrations until a speed is measured: the machine may be busy.
 const REGISTRATIONS_MAX: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn sglang_is_measured_when_it_is_registered() {
     fixture.finish().await;
 }
 
-/// A server's speed, measured again where the machine was too busy for it.
+/// A server's speed, measured again if the machine was too busy.
 async fn speed_of(client: &Client, url: &str) -> u64 {
     for _ in 0..REGISTRATIONS_MAX {
         let workers = workers(client).await;

@@ -1,4 +1,4 @@
-//! What of a request reaches engines, and what keeps tenants apart there.
+//! The parts of a request that reach engines, and the isolation of tenants there.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn in_front_of(
     .await
 }
 
-/// What the engine is sent for this body.
+/// The body that the engine receives for this one.
 async fn passed(engine: &mut RawEngine, client: &Client, path: &str, body: &Value) -> Value {
     let headers = [
         ("x-data-parallel-rank", "1"),
@@ -187,7 +187,7 @@ async fn tenants_that_share_an_engine_have_salts_of_their_own() {
         assert!(ours.is_string() && theirs.is_string() && ours != theirs);
         let again = passed(&mut engine, &acme, CHAT, &plain).await;
         assert_eq!(again[field], theirs);
-        // What a client sets is part of its salt, and never the salt of another.
+        // A client's own salt is part of its salt, and never equals that of another tenant.
         let wishes = json!({"cache_salt": ours, "extra_key": ours, "priority": -9});
         let forged = passed(&mut engine, &acme, CHAT, &with(plain.clone(), &wishes)).await;
         assert!(forged[field] != ours && forged[field] != theirs, "{forged}");

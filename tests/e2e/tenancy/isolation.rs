@@ -1,4 +1,4 @@
-//! Two tenants that use the same names see each their own.
+//! Two tenants with the same names each see only their own objects.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ async fn programs_of_one_name_are_two() {
         assert_eq!(of_job["programs"].as_array().map(Vec::len), Some(2));
         nothing_of_acme(client).await;
     }
-    // A release of one frees nothing of the other.
+    // Releasing one does not release the other.
     let released = beta.delete("/api/v1/jobs/run").await.ok();
     assert_eq!(released["released"], 2);
     let live = acme.get("/programs").await.ok();
@@ -92,7 +92,7 @@ async fn programs_of_one_name_are_two() {
     fixture.stop().await;
 }
 
-/// Looks everywhere for what the tenant `acme` alone knows.
+/// Searches all answers for texts that only the tenant `acme` may see.
 async fn nothing_of_acme(client: &Client) {
     for path in [
         "/health",
@@ -197,7 +197,7 @@ async fn decisions_name_no_programs_of_other_tenants() {
         let (client, body) = (client.clone(), chat(program, &program.repeat(4_000), 4));
         tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
     };
-    // One fills the engine; two wait for its place, and then one of them for that of the other.
+    // One fills the engine; two wait for its placement, then one waits for that of the other.
     let first = ask(&acme, "first");
     let held = engine.request().await;
     let waiting = [ask(&acme, "theirs"), ask(&ours, "ours")];
@@ -406,7 +406,7 @@ async fn engines_are_registered_by_operators_of_the_whole_daemon() {
     for caller in [&operator, root] {
         caller.post("/workers", &registration).await.ok();
     }
-    // It is an operator of machines, and of no other tenant.
+    // It may manage engines, but no other tenant.
     let elsewhere = [("x-treadle-tenant", "acme")];
     let answer = operator.send(http::Method::GET, "/programs", &elsewhere, "");
     answer.await.refused(403, "forbidden");

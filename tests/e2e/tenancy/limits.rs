@@ -1,4 +1,4 @@
-//! What a tenant may use, and what happens at each bound.
+//! Limits of a tenant, and the behaviour at each.
 
 use http::Method;
 use serde_json::json;
@@ -23,7 +23,7 @@ async fn requests_beyond_the_rate_get_a_retry_time() {
     };
     refused.refused(429, "rate_limited");
     assert_eq!(refused.headers["retry-after"], "1");
-    // No other request waits for it, and neither does its own health check.
+    // Neither other requests nor its own health check wait for it.
     fixture.client.get("/api/v1/whoami").await.ok();
     acme.get("/health").await.ok();
     fixture.finish().await;
@@ -177,7 +177,7 @@ async fn steps_and_bodies_of_one_tenant_leave_room_for_the_others() {
         asking.await.expect("an answer");
     }
 
-    // A stream is under way until its end.
+    // A stream counts until its end.
     let (client, body) = (acme.clone(), streamed(chat("a", "x", 4)));
     let streaming = tokio::spawn(async move { client.stream(CHAT, &body).await });
     let mut request = engine.request().await;

@@ -1,4 +1,4 @@
-//! Names that no client may send, at every way in: they are refused, and nothing comes of them.
+//! Names that clients may not send, at every entry point: they are refused without any effect.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const FORGED: &str = "\u{1f}acme\u{1f}p";
 const IN_PATH: &str = "%1Facme%1Fp";
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// The answer has to be a refusal that names the field.
+/// Checks that the answer is a refusal that names the field.
 fn refused(answer: &Answer, what: &str) {
     assert_eq!(answer.status, 400, "{what}: {:?}", answer.body);
     let message = answer.refused(400, "invalid_field");
@@ -21,7 +21,7 @@ fn refused(answer: &Answer, what: &str) {
     assert!(answer.json()["error"]["param"].is_string(), "{what}");
 }
 
-/// What is on record of programs of `acme`, and what is bound for it.
+/// The recorded programs of `acme`, and its bindings.
 async fn record_of(acme: &Client) -> Value {
     let events = acme.get("/api/v1/events?limit=1000").await.ok();
     let events = events["events"].as_array().expect("a list").iter();
@@ -29,7 +29,7 @@ async fn record_of(acme: &Client) -> Value {
     json!([own, acme.get("/api/v1/bindings").await.ok()])
 }
 
-/// Asks with a forged name at every path that has one, and for every field of a body.
+/// Sends a forged name in every path parameter and every field of a body.
 async fn forge_everywhere(client: &Client, step: &Value) {
     for path in [
         format!("/api/v1/programs/{IN_PATH}/steps/{step}/bodies"),
@@ -128,7 +128,7 @@ async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let before = record_of(&acme).await;
-    // Of the default tenant and, as admin of the whole daemon, allowed everything there is.
+    // A caller of the default tenant that, as admin of the whole daemon, has all permissions.
     forge_everywhere(&fixture.client, step).await;
     generate_with(&fixture.client, FORGED).await;
     assert_eq!(record_of(&acme).await, before);

@@ -1,4 +1,4 @@
-//! An identity provider on this machine: its keys at an address, its tokens at the gateway.
+//! An identity provider on this machine, whose tokens the gateway accepts.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -58,7 +58,7 @@ impl Key {
     }
 }
 
-/// Serves what is in `page`; gives the address and how often it was asked.
+/// Serves the content of `page`; returns the address and the number of requests.
 async fn serve(page: Arc<Mutex<String>>) -> (String, Arc<Mutex<u32>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/keys", listener.local_addr().unwrap());
@@ -120,8 +120,8 @@ async fn tokens_of_the_provider_are_taken_and_its_keys_may_change() {
     fixture.finish_all(&[&job]).await;
 }
 
-/// A provider that browsers sign in with: every code is good for a token with the nonce that `nonce`
-/// holds. Gives its address, and what the last request for a token was.
+/// A provider for browsers' sign-in: every code yields a token with the nonce in `nonce`. Returns
+/// its address and the last token request.
 async fn provide(key: Key, nonce: Arc<Mutex<String>>) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let issuer = format!("http://{}", listener.local_addr().unwrap());
@@ -215,7 +215,7 @@ async fn a_browser_signs_in_with_the_provider_and_only_the_one_that_left() {
         let refused = come_back(query.clone(), cookie).await;
         let to = header(&refused, "location");
         assert!(to.starts_with("/console/sign-in?failed="), "{query}: {to}");
-        // An answer to another browser ends no sign-in of this one.
+        // An answer to another browser does not complete this one's sign-in.
         assert_eq!(ends(&refused), query.starts_with("error"), "{query}");
         let text = format!("{:?}", refused.headers);
         assert!(!text.contains("treadle_session"), "{text}");
@@ -250,7 +250,7 @@ async fn a_browser_signs_in_with_the_provider_and_only_the_one_that_left() {
     fixture.finish().await;
 }
 
-/// Whom the session is of that an answer begins.
+/// The subject of the session that an answer starts.
 async fn signed_in(browser: &Client, back: &Answer) -> Value {
     let session = header(back, "set-cookie");
     let headers = [("cookie", session.split(';').next().unwrap())];
@@ -258,7 +258,7 @@ async fn signed_in(browser: &Client, back: &Answer) -> Value {
     who.await.ok()
 }
 
-/// Whether a cookie ends with an answer.
+/// Whether an answer deletes a cookie.
 fn ends(answer: &Answer) -> bool {
     format!("{:?}", answer.headers).contains("Max-Age=0")
 }

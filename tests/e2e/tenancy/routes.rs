@@ -1,4 +1,4 @@
-//! Every route of the router, asked by all callers that may not have it.
+//! Every route, requested by all callers without permission.
 
 use http::Method;
 use serde_json::json;
@@ -12,14 +12,14 @@ use treadle_tests::support::fixture::Fixture;
 
 use super::{client_of, make_tenant};
 
-/// Asks for a route with a value for each parameter.
+/// Requests a route with a value for each parameter.
 async fn ask(client: &Client, route: &Route, parameter: &str) -> Answer {
     let mut path = route.path.clone();
     while let (Some(start), Some(end)) = (path.find('{'), path.find('}')) {
         path.replace_range(start..=end, parameter);
     }
     let method = route.method.clone().unwrap_or(Method::POST);
-    // An endless stream is refused once the caller has got in.
+    // The endless stream refuses this event id after the caller's permission is checked.
     let headers: &[_] = if path.ends_with("/stream") {
         &[("last-event-id", "none")]
     } else {
@@ -61,7 +61,7 @@ async fn requests_need_a_valid_token_of_sufficient_scope() {
             ask(bad, &route, "p").await.refused(401, "token_invalid");
         }
         if route.needs == Needs::Nothing {
-            // A session takes a body, and who signs in is sent on.
+            // A session needs a body, and the sign-in redirects.
             let status = ask(&nobody, &route, "p").await.status;
             let answered = status.is_success() || status == 303 || status == 400;
             assert!(answered, "{route:?}: {status}");
@@ -94,7 +94,7 @@ async fn a_sufficient_scope_gets_in() {
         let answer = ask(&client, &route, "nothing-of-this-name").await;
         let status = answer.status.as_u16();
         assert_ne!(status, 401, "{route:?}");
-        // An engine may report it on its own.
+        // An engine may return this status itself.
         assert!(status != 405 || route.relayed, "{route:?}");
         assert_ne!(status, 403, "{route:?}: {:?}", answer.body);
     }

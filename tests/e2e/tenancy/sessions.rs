@@ -11,7 +11,7 @@ async fn begin(client: &Client, token: &str) -> Answer {
     client.post(SESSION, &json!({"token": token})).await
 }
 
-/// What a browser with this cookie gets on behalf of a page.
+/// The answer to a page's request from a browser with this cookie.
 async fn tokens_for(client: &Client, cookie: &str, site: &str) -> Answer {
     let headers = [("cookie", cookie), ("sec-fetch-site", site)];
     let path = "/api/v1/tokens";
@@ -47,7 +47,7 @@ async fn a_session_is_its_tokens_and_ends_with_it() {
     fixture.client.delete(&revoked).await.ok();
     let after = tokens_for(&browser, cookie, "same-origin").await;
     after.refused(401, "token_invalid");
-    // The browser still has the cookie, and signs in again all the same.
+    // The browser can sign in again although it still has the cookie.
     let stale = [("cookie", cookie), ("sec-fetch-site", "same-origin")];
     let other = json!({"token": fixture.client.token().expect("it has one")}).to_string();
     let again = browser

@@ -1,4 +1,4 @@
-//! Tokens from their making to their end.
+//! The lifecycle of tokens.
 
 use std::os::unix::fs::PermissionsExt;
 

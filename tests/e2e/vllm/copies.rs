@@ -1,4 +1,4 @@
-//! The executor and two real servers: what is fetched, and which handles are good for nothing.
+//! The executor and two real servers: fetched caches, and invalid handles.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::offload::moves::strangers;
 /// Context of a program, in tokens.
 const TOKENS: usize = 1_000;
 
-/// Two servers and who moves caches between them.
+/// Two servers and the executor that moves caches between them.
 pub(super) struct Pair {
     pub(super) first: String,
     pub(super) second: String,
@@ -54,7 +54,7 @@ impl Pair {
         }
     }
 
-    /// Has the first server hold a program's KV.
+    /// Makes the first server hold a program's KV.
     pub(super) async fn export(&self, prompt: Prompt) -> KvCopy {
         let export = Export {
             worker: worker(&self.first),
@@ -69,7 +69,7 @@ impl Pair {
         self.executors.export(export).await.expect("a copy")
     }
 
-    /// Has the second one fetch it.
+    /// Makes the second server fetch it.
     pub(super) async fn import(
         &self,
         copy: &KvCopy,
@@ -120,7 +120,7 @@ pub(super) fn tokens(ids: &[u32]) -> Prompt {
     Prompt::Ids(ids.into())
 }
 
-/// Tokens that no test had before.
+/// Tokens that no other test uses.
 pub(super) fn fresh(count: usize) -> Vec<u32> {
     ids(strangers(1), 0, count)
 }
@@ -189,7 +189,7 @@ async fn vllm_is_not_asked_for_what_is_no_longer_sure() {
         let refused = pair.import(copy, tokens(prompt)).await;
         refused.expect_err("it is not sure").code()
     };
-    // Of other tokens: as many blocks as the program's, but not its.
+    // The same number of blocks, of other tokens.
     let copy = pair.export(tokens(&prompt)).await;
     assert_eq!(code(&copy, &fresh(TOKENS)).await, "other-prefix");
     // Altered on the way.
@@ -199,13 +199,13 @@ async fn vllm_is_not_asked_for_what_is_no_longer_sure() {
     };
     parameters["remote_engine_id"] = json!("another");
     assert_eq!(code(&altered, &prompt).await, "wrong-handle");
-    // With that the copy is used up.
+    // A copy can be used only once.
     assert_eq!(code(&copy, &prompt).await, "gone");
-    // Another process's.
+    // A handle of another process.
     let other = Pair::of(&first, &second).await;
     let copy = other.export(tokens(&prompt)).await;
     assert_eq!(code(&copy, &prompt).await, "gone");
-    // Too late.
+    // A handle after its deadline.
     let limits = Limits {
         engine_held: Duration::ZERO,
         ..Limits::default()

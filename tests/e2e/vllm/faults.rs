@@ -1,4 +1,4 @@
-//! A server dies while another one is to fetch a cache from it: the answers are the same.
+//! A server dies before or while another one fetches a cache from it: the answers are the same.
 
 use treadle_tests::support::fixture::{Fixture, endpoint};
 use treadle_tests::support::vllm_server::{Relay, VllmServer};
@@ -12,7 +12,7 @@ use crate::offload::stage;
 /// When the server dies.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Moment {
-    /// When it holds the cache, and the other one does not know of it yet.
+    /// Once it holds the cache, before the other one knows of it.
     BeforeTheFetch,
     /// While the other one fetches.
     DuringTheFetch,
@@ -89,7 +89,7 @@ async fn transfers(url: &str) -> u64 {
     metrics.count("vllm:nixl_bytes_transferred_count")
 }
 
-/// Has a cache go from one server to the other, so that they need not make acquaintance later.
+/// Moves a cache from one server to the other, so that their handshake is done.
 async fn know_each_other(first: &str, second: &str) {
     let pair = Pair::of(first, second).await;
     let prompt = fresh(200);

@@ -1,4 +1,4 @@
-//! What moves of caches between two servers take. `make bench-vllm` prints them.
+//! Times of moves of caches between two servers. `make bench-vllm` prints them.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::conversation::usage;
 
 /// Contexts of programs, in tokens.
 const CONTEXTS: [usize; 3] = [1_024, 4_096, 12_288];
-/// What a tool adds.
+/// Tokens that a tool adds.
 const TOOL_TOKENS: usize = 60;
-/// Times that each is measured.
+/// Number of measurements of each.
 const ROUNDS: usize = 3;
 
 /// Times of one move, and of the steps after it.
@@ -29,7 +29,7 @@ struct Figures {
 async fn vllm_figures() {
     let [first, second] = pair();
     let pair = Pair::of(&first, &second).await;
-    // The servers get to know each other, and each its path for long prompts.
+    // The handshake of the servers, and each one's warm-up for long prompts.
     one_round(&pair, CONTEXTS[0]).await;
     println!("| tokens | export | import | next turn with its cache | without |");
     println!("|---|---|---|---|---|");
@@ -49,7 +49,7 @@ async fn vllm_figures() {
     }
 }
 
-/// The median, and the least and the most.
+/// The median, minimum and maximum.
 fn spread(mut times: Vec<Duration>) -> String {
     times.sort();
     let ms = |at: usize| times[at].as_millis();

@@ -1,4 +1,4 @@
-//! Steps that are preempted by a real server's own abort, and by a break, are gone on with.
+//! Steps that are preempted by a real server's abort or by a closed connection are continued.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ async fn vllm_goes_on_where_it_was_interrupted() {
             body["program_id"] = json!(program);
             body
         };
-        // It counts nothing of an answer in one piece until that has ended.
+        // The server counts an answer in one piece only at its end.
         let begun = async |took: Duration| {
             let sent = Instant::now();
             let some = async || sent.elapsed() > took / 8;

@@ -72,7 +72,7 @@ fn check(bytes: &[u8]) -> Result<(), String> {
     handle(bytes)
 }
 
-/// A handle that is read is written so that it reads as the same.
+/// A parsed handle is written so that it parses to an equal one.
 fn handle(bytes: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
     let Ok(copy) = KvCopy::from_handle(&text) else {

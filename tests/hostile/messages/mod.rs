@@ -1,5 +1,5 @@
-//! Parsers of what strangers send, each with what must be true of any input: it is damaged here
-//! and handed to them, and so is every input that broke one of them before.
+//! Parsers of untrusted input, each with its invariants. They are tried with damaged inputs, and
+//! with every input that broke one of them before.
 //!
 //! `corpus/<target>/` has messages that were recorded between real programs, and those inputs.
 
@@ -12,23 +12,23 @@ mod usage;
 
 use std::path::{Path, PathBuf};
 
-/// A parser.
+/// A parser and its invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its name, and that of its folder of the corpus.
     pub name: &'static str,
-    /// Words of its format that damage puts into inputs.
+    /// Words of its format that mutations insert into inputs.
     pub words: &'static [&'static [u8]],
-    /// What must be true of any input.
+    /// Checks the invariants for any input.
     ///
     /// # Errors
-    /// What is not, in words.
+    /// A description of the violated invariant.
     pub check: fn(&[u8]) -> Result<(), String>,
-    /// Whether an input is in order: most of a corpus has to be, or damage to it shows little.
+    /// Whether an input is valid: most of a corpus has to be, or mutations of it test little.
     pub accepts: fn(&[u8]) -> bool,
 }
 
-/// All of them.
+/// All parsers.
 pub const TARGETS: &[Target] = &[
     sse::TARGET,
     usage::TARGET,
@@ -39,7 +39,7 @@ pub const TARGETS: &[Target] = &[
 ];
 
 impl Target {
-    /// The one with this name.
+    /// The parser with this name.
     pub fn of(name: &str) -> Option<&'static Self> {
         TARGETS.iter().find(|target| target.name == name)
     }
@@ -67,20 +67,20 @@ impl Target {
     }
 }
 
-/// Fails with what was expected unless it is so.
+/// Fails with the expectation unless it holds.
 fn ensure(is_so: bool, expected: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(expected()) }
 }
 
-/// A few places at which to cut so many bytes: some near the start, the others spread. Near the
-/// start is where formats have their heads.
+/// A few places at which to cut an input of `bytes` bytes: some near the start, where formats have
+/// their headers, the others spread.
 fn cuts(bytes: usize) -> impl Iterator<Item = usize> {
     let near = 0..bytes.min(24);
     let spread = (1..24).map(move |part| bytes * part / 24);
     near.chain(spread)
 }
 
-/// What lies between some places, the first and the last piece included.
+/// The pieces between the places, the first and the last included.
 fn pieces<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
     let mut from = 0;
     let mut pieces = Vec::new();

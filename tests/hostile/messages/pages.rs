@@ -1,4 +1,4 @@
-//! Pages of engines: models, metrics, and what llama.cpp and SGLang tell of themselves.
+//! Pages of engines: models, metrics, and the properties of llama.cpp and SGLang.
 
 use treadle_model::TOKENS_MAX;
 use treadle_wire::engines::{llama_cpp, prometheus, sglang, vllm};

@@ -89,12 +89,12 @@ fn refused(refusal: &RequestError) -> Result<(), String> {
     })
 }
 
-/// What is accepted is one JSON object, and means what an engine takes it to mean.
+/// An accepted body is one JSON object, and engines read it in the same way.
 fn accepted(endpoint: Endpoint, body: &[u8], head: &RequestHead) -> Result<(), String> {
     let tree: Value = match serde_json::from_slice(body) {
         Ok(tree) => tree,
-        // What is skipped is not decoded: half a character, a deep list or a long number may be in
-        // it. Engines take these differently, each for itself.
+        // Skipped values are not decoded: they may contain half a character, a deep list or a long
+        // number. Engines differ in how they read these.
         Err(error) if is_of_decoding(&error) => return Ok(()),
         Err(error) => return Err(format!("accepted, and no JSON: {error}")),
     };
@@ -141,8 +141,8 @@ fn bounded(head: &RequestHead) -> Result<(), String> {
     ensure(is_bounded, || format!("without a bound: {head:?}"))
 }
 
-/// Without the fields that treadle sets itself none of them is left, under whatever spelling, and
-/// the rest is as it was.
+/// Removing the fields that treadle sets itself leaves none of them, in any spelling, and does not
+/// change the rest.
 fn owned(endpoint: Endpoint, body: &[u8], head: &RequestHead) -> Result<(), String> {
     let spans = head.owned.iter().map(|field| field.span.clone());
     let rest = remove_fields(body, spans);
@@ -161,7 +161,7 @@ fn owned(endpoint: Endpoint, body: &[u8], head: &RequestHead) -> Result<(), Stri
     let again = insert_fields(&rest, &set).ok_or("nothing can be put in")?;
     let head = match RequestHead::parse(endpoint, &again) {
         Ok(head) => head,
-        // One whose name is written with escapes can't be cut out, and is there twice.
+        // A name written with escapes can't be cut out, and would be a duplicate.
         Err(RequestError { message, .. }) => {
             return ensure(message.contains("twice"), || message.clone());
         }
@@ -170,7 +170,7 @@ fn owned(endpoint: Endpoint, body: &[u8], head: &RequestHead) -> Result<(), Stri
     ensure(is_alone, || format!("priority is not set in {head:?}"))
 }
 
-/// A field that no engine has is never let pass.
+/// A field that no engine has is never forwarded.
 fn foreign(endpoint: Endpoint, body: &[u8]) -> Result<(), String> {
     let added = insert_fields(body, &[(UNKNOWN, "1".to_owned())]).ok_or("nothing can be put in")?;
     let head = RequestHead::parse(endpoint, &added).map_err(|error| error.message)?;
@@ -190,8 +190,8 @@ fn cut(endpoint: Endpoint, body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A number is a name as it is written, and may be written in two ways; with many digits it is read
-/// with some error.
+/// A number counts as the name that it is written as, and may be written in two ways; with many
+/// digits it is read with some error.
 fn program_of(head: &RequestHead) -> Option<&ClientName> {
     head.named.as_ref().map(|named| &named.program)
 }

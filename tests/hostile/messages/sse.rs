@@ -32,7 +32,7 @@ pub(super) const TARGET: Target = Target {
     accepts,
 };
 
-/// What a scanner made of a stream.
+/// The result of scanning a stream.
 #[derive(Debug, PartialEq)]
 struct Seen {
     events: Vec<Vec<u8>>,
@@ -155,7 +155,7 @@ fn reference(stream: &[u8]) -> Vec<Vec<u8>> {
     events
 }
 
-/// What is written as an event reads as it was.
+/// A written event reads back equal.
 fn written(bytes: &[u8]) -> Result<(), String> {
     // A carriage return can't be written in data.
     let data: Vec<u8> = bytes

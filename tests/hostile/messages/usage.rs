@@ -1,4 +1,4 @@
-//! What engines report of a step: events of streams, and whole replies.
+//! Engines' reports about a step: events of streams, and whole replies.
 
 use serde_json::Value;
 use treadle_model::TOKENS_MAX;
@@ -82,8 +82,8 @@ fn bounded(usage: &StepUsage) -> Result<(), String> {
     })
 }
 
-/// Most events are only looked at. A field that makes the whole be read, and means nothing where it
-/// stands, shows whether the look has missed anything.
+/// Most events are only scanned. A field that forces full parsing, and has no meaning at its place,
+/// shows whether the scan has missed anything.
 fn looked_at(endpoint: Endpoint, event: &[u8], quick: &StreamUsage) -> Result<(), String> {
     let is_object = serde_json::from_slice::<Value>(event).is_ok_and(|value| value.is_object());
     let Some(marked) = insert_fields(event, &[("finish_reason", "0".to_owned())]) else {

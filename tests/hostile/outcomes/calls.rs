@@ -8,7 +8,7 @@ use treadle_policy_runtime::{
 
 use crate::process::memory_peak_bytes;
 
-/// Calls that misbehave, so that what grows with each has time to.
+/// Number of misbehaving calls: enough for leaks to show.
 const BAD_CALLS: usize = 40;
 const MIB: usize = 1 << 20;
 
@@ -32,7 +32,7 @@ fn start(engine: &PolicyEngine, name: &str) -> PolicyInstance {
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Asks for so many programs; gives the number of answers.
+/// Sends a call with `rows` rows; returns the number of answers.
 fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault> {
     let (counts, numbers) = (vec![1; rows], vec![1_000; rows]);
     let unknown = vec![-1.0; rows];
@@ -74,7 +74,7 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
         .map(|workers| workers.len())
 }
 
-/// What is wrong with the outcome of a policy.
+/// The difference between the expected and the actual outcome of a policy.
 fn check(engine: &PolicyEngine, policy: &HostilePolicy) -> Result<(), String> {
     let mut instance = start(engine, policy.name);
     let mut causes = Vec::new();
@@ -87,7 +87,7 @@ fn check(engine: &PolicyEngine, policy: &HostilePolicy) -> Result<(), String> {
             Ok(rows) => return Err(format!("{rows} rows in call {call}")),
             Err(fault) => causes.push(fault.cause()),
         }
-        // One that needs its whole deadline shows what it does in a few calls.
+        // A policy that uses its whole deadline needs only a few calls.
         if causes.iter().filter(|cause| **cause == "timeout").count() > 2 {
             break;
         }
@@ -111,7 +111,7 @@ fn check(engine: &PolicyEngine, policy: &HostilePolicy) -> Result<(), String> {
 fn within_bounds(instance: &PolicyInstance) -> Result<(), String> {
     let limits = limits();
     let lines = instance.log_lines();
-    // Bursts of a few restarts, and what the rate lets through on a slow machine.
+    // Bursts of a few restarts, plus those that the rate allows on a slow machine.
     if lines.len() > limits.log_lines_kept_max {
         return Err(format!("{} log lines are kept", lines.len()));
     }
@@ -143,7 +143,7 @@ fn each_comes_to_what_was_expected_and_good_calls_go_on() {
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // One instance at a time, what its calls hand over, and the compiler in between.
+    // One instance at a time, its calls' data, and the compiler in between.
     let grown = memory_peak_bytes() - before;
     assert!(grown < 192 * MIB, "grown by {grown} bytes");
 }
@@ -155,7 +155,7 @@ fn a_flood_of_log_lines_is_thinned_out() {
     let fault = ask(&mut instance, ARMED_FROM_ROWS).unwrap_err();
     assert_eq!(fault.cause(), "timeout");
     let lines = instance.log_lines().len();
-    // One burst and what the rate lets through while a crowded machine takes a while.
+    // One burst, plus those that the rate allows meanwhile on a slow machine.
     assert!((20..100).contains(&lines), "{lines} lines");
 }
 

@@ -1,5 +1,5 @@
-//! What comes of each hostile policy: the refusal or the fault is the one that was
-//! expected, memory stays within its bound, and the next good call is answered.
+//! The outcome of each hostile policy: the refusal or the fault is the expected one, memory
+//! stays within its bound, and the next good call is answered.
 
 mod calls;
 mod compile;

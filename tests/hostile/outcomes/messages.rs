@@ -1,4 +1,4 @@
-//! Messages of strangers: the corpus, which holds every message that broke a parser, and damage to it.
+//! Untrusted messages: the corpus, with every message that broke a parser, and mutations of it.
 
 use treadle_hostile::messages::{TARGETS, Target};
 use treadle_hostile::mutation::{Draws, mutate_message};

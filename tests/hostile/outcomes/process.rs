@@ -1,4 +1,4 @@
-//! This process and its children, as the system sees them.
+//! Memory and children of this process, from the operating system.
 
 use std::ffi::OsString;
 

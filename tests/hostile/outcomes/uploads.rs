@@ -1,4 +1,4 @@
-//! Uploads that are refused: with the right code, and a text for people.
+//! Refused uploads have the right code and a readable text.
 
 use treadle_hostile::{Outcome, POLICIES, build};
 use treadle_policy_runtime::{
@@ -7,7 +7,7 @@ use treadle_policy_runtime::{
 
 use crate::process::memory_peak_bytes;
 
-/// One engine for all, because an upload must leave nothing behind.
+/// One engine for all uploads, because an upload must leave no state.
 #[test]
 fn each_is_refused_with_what_where_and_how_to_mend() {
     let engine = PolicyEngine::new(Limits {

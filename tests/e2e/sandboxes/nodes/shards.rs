@@ -1,4 +1,4 @@
-//! Several shards: each has a part of the machine, of the quotas and of the nodes.
+//! Several shards share the machine, the quotas and the nodes.
 
 use super::{ACTIONS, NODES, SANDBOXES, SOON, address, agent, daemon};
 use http::Method;
@@ -13,7 +13,7 @@ async fn get_of(client: &Client, path: &str, header: (&str, &str)) -> Value {
     client.send(Method::GET, path, &[header], "").await.ok()
 }
 
-/// Runs an action, of which its job alone tells the shard; gives how it ended.
+/// Runs an action whose shard follows only from its job; returns its outcome.
 async fn run(client: &Client, job: &str, run: Value) -> Value {
     let action = json!({"kind": "sh", "job": job, "run": run});
     let submitted = client.post(ACTIONS, &action).await.ok();
@@ -21,7 +21,7 @@ async fn run(client: &Client, job: &str, run: Value) -> Value {
     get_of(client, &path, ("x-treadle-job", job)).await
 }
 
-/// The shard that a node is dealt to.
+/// The shard that a node is assigned to.
 async fn shard_of_node(client: &Client) -> &'static str {
     let began = Instant::now();
     loop {
@@ -85,7 +85,7 @@ async fn shards_have_a_part_of_what_actions_draw_from() {
         let command = json!({"id": sandbox, "command": ["sh", "-c", "echo here"]});
         let view = run(client, &job, json!({"sandbox": command})).await;
         assert_eq!(view["output"]["text"], "here\n", "{view}");
-        // Its name tells where it is.
+        // The request needs no job: the sandbox's name contains the mark of its node.
         let known = client.get(&format!("{SANDBOXES}/{sandbox}")).await.ok();
         assert_eq!(known["job"], json!(job));
     }

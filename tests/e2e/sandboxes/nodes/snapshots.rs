@@ -6,7 +6,7 @@ use treadle_tests::support::client::Client;
 
 const SNAPSHOTS: &str = "/api/v1/snapshots";
 
-/// However busy each machine is.
+/// Checks that sandboxes of a snapshot are on its node, however busy each machine is.
 pub(super) async fn are_where_their_sandboxes_were(client: &Client, all: &[Value]) {
     for view in all {
         let path = format!(
