@@ -1,4 +1,4 @@
-//! Actions of a simulation, and what there is to run them with.
+//! The actions of a simulation, and their resources.
 
 use super::stream::Stream;
 use treadle_core::ActionsConfig;
@@ -7,41 +7,41 @@ use treadle_model::Span;
 use treadle_model::tenant::MARK;
 
 const SECOND_US: u64 = 1_000_000;
-/// The quota that refuses.
+/// The quota that refuses requests.
 pub(crate) const SEARCH: &str = "search";
 /// Services that devices may hold.
 pub(crate) const SERVICES: [&str; 3] = ["judge", "reward", "verifier"];
 
-/// An action, and what becomes of it.
+/// An action, with its fate.
 #[derive(Clone, Debug)]
 pub(crate) struct ActionPlan {
     pub(crate) at_us: u64,
     pub(crate) spec: ActionSpec,
-    /// It waits no longer than this for its start.
+    /// Its maximum wait for the start.
     pub(crate) patience: Option<Span>,
     pub(crate) begins_us: u64,
     pub(crate) runs_us: u64,
     pub(crate) outcome: Outcome,
-    /// How many of its attempts are refused.
+    /// Number of its attempts that are refused.
     pub(crate) refusals: u32,
-    /// Its client withdraws it so long after it was submitted first.
+    /// Time after its first submission at which its client withdraws it.
     pub(crate) cancelled_us: Option<u64>,
-    /// It does not end when it is told to.
+    /// Whether it ignores the request to stop.
     pub(crate) hangs: bool,
-    /// It is submitted though its program is over, as if that had ended just then.
+    /// Whether it is submitted although its program has ended, as if that had just happened.
     pub(crate) late: bool,
 }
 
-/// What there is to run actions with, and the actions.
+/// The resources of actions, and the actions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActionsPlan {
     pub(crate) resources: Vec<Resource>,
     pub(crate) actions: Vec<ActionPlan>,
-    /// How many groups of jobs share the resources, if any do.
+    /// Number of groups of jobs that share the resources, if any.
     pub(crate) parts: Option<u64>,
 }
 
-/// Actions of a simulation, which all begin by `end_us`.
+/// Draws actions, which all begin before `end_us`.
 pub(crate) fn draw(s: &mut Stream, end_us: u64, settings: &mut ActionsConfig) -> ActionsPlan {
     settings.joint_order = s.percent(40);
     settings.begin_max = Span::from_secs(s.between(20, 200));
@@ -134,8 +134,8 @@ fn action(s: &mut Stream, number: u64, end_us: u64) -> ActionPlan {
     }
 }
 
-/// Some of the actions are those of programs, of which it is known when they begin, and some say
-/// how long they run, well or badly.
+/// Assigns some of the actions to programs, which know when they begin; some have expected run
+/// times, accurate or not.
 pub(crate) fn give_programs(
     s: &mut Stream,
     actions: &mut [ActionPlan],
@@ -168,7 +168,7 @@ pub(crate) fn give_programs(
     }
 }
 
-/// The jobs of actions are those of some groups, which share what there is.
+/// Assigns the jobs of actions to groups that share the resources.
 pub(crate) fn share(s: &mut Stream, plan: &mut ActionsPlan) {
     if !s.percent(35) {
         return;

@@ -1,9 +1,9 @@
-//! Clients that submit actions until they have their ends, and the executor that runs them: in
+//! Clients that submit actions until they get the outcomes, and the executor that runs them: in
 //! processes that may outlive the daemon.
 
 use super::Simulation;
 use super::action_plans::{ActionsPlan, SEARCH, SERVICES};
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,19 +12,19 @@ use treadle_core::actions::{ActionCommand, ActionError, ActionEvent, Admission, 
 use treadle_model::{ActionId, Span};
 
 const SECOND_US: u64 = 1_000_000;
-/// A client that is told so often that its program is not live gives up.
+/// Number of refusals for a program that is not live after which a client gives up.
 const REFUSALS_MAX: u32 = 8;
 
-/// Something that is going to happen.
+/// A scheduled event of actions.
 #[derive(Clone, Debug)]
-pub(crate) enum ActionHappening {
-    /// A client looks after its action.
+pub(crate) enum ScheduledActionEvent {
+    /// A client checks on its action.
     Due(usize),
     /// A client withdraws its action.
     Withdrawn(usize),
-    /// What the daemon commanded is on record, up to an event.
+    /// The daemon's commands up to an event are on record.
     Recorded { session: u32, through: u64 },
-    /// A process begins, or what it asks for is refused.
+    /// A process begins, or its request is refused.
     Begins {
         action: ActionId,
         attempt: u32,
@@ -51,13 +51,13 @@ struct Process {
 #[derive(Debug, Default)]
 pub(crate) struct ActionExecutor {
     processes: BTreeMap<ActionId, Process>,
-    /// Clients that have their answers.
+    /// Clients that have their outcome.
     answered: Vec<bool>,
-    /// How often each was told that its program is not live.
+    /// Number of times that each client's program was not live.
     refused: Vec<u32>,
-    /// How often the action of each client began.
+    /// Number of times that the action of each client began.
     begun: Vec<u32>,
-    /// What the daemon commands, until that is on record.
+    /// The daemon's commands that are not on record yet.
     held: VecDeque<(u64, ActionCommand)>,
 }
 
@@ -71,12 +71,12 @@ impl ActionExecutor {
         }
     }
 
-    /// Every client has its answer.
+    /// Whether every client has its outcome.
     pub(crate) fn is_done(&self) -> bool {
         self.answered.iter().all(|answered| *answered)
     }
 
-    /// Clients without an answer, for people.
+    /// Clients without an outcome, as text.
     pub(crate) fn what_is_left(&self) -> String {
         let open = self.answered.iter().enumerate().filter(|(_, done)| !**done);
         let open: Vec<usize> = open.map(|(client, _)| client).collect();
@@ -85,22 +85,22 @@ impl ActionExecutor {
 }
 
 impl Simulation {
-    pub(crate) fn action_happens(&mut self, happening: ActionHappening) -> Checked {
+    pub(crate) fn action_happens(&mut self, happening: ScheduledActionEvent) -> Checked {
         match happening {
-            ActionHappening::Due(client) => self.action_due(client),
-            ActionHappening::Withdrawn(client) => self.action_withdrawn(client),
-            ActionHappening::Recorded { session, through } => {
+            ScheduledActionEvent::Due(client) => self.action_due(client),
+            ScheduledActionEvent::Withdrawn(client) => self.action_withdrawn(client),
+            ScheduledActionEvent::Recorded { session, through } => {
                 if self.session_is_over(session) {
                     return Ok(());
                 }
                 self.carry_out_actions(through)
             }
-            ActionHappening::Begins {
+            ScheduledActionEvent::Begins {
                 action,
                 attempt,
                 refused,
             } => self.action_begins(action, attempt, refused),
-            ActionHappening::Ends {
+            ScheduledActionEvent::Ends {
                 action,
                 attempt,
                 outcome,
@@ -108,15 +108,15 @@ impl Simulation {
         }
     }
 
-    /// A client looks whether its action is over; one that the daemon does not know is submitted,
-    /// the first time or once more.
+    /// A client checks whether its action has ended; it submits an action that the daemon does not
+    /// know, for the first time or again.
     fn action_due(&mut self, client: usize) -> Checked {
         if self.executor.answered[client] {
             return Ok(());
         }
         let again = self.now_us + self.streams.actions.between(1, 15 * SECOND_US);
-        let due = ActionHappening::Due(client);
-        self.calendar.put(again, Happening::Action(due));
+        let due = ScheduledActionEvent::Due(client);
+        self.calendar.put(again, ScheduledEvent::Action(due));
         let Some(daemon) = &self.daemon else {
             return Ok(());
         };
@@ -176,7 +176,7 @@ impl Simulation {
         }
     }
 
-    /// A daemon begins: what there is, what still runs, what does not.
+    /// A daemon begins: reports resources, running processes and lost ones.
     pub(crate) fn report_actions(&mut self) -> Checked {
         if self.plan.actions.actions.is_empty() {
             return Ok(());
@@ -208,7 +208,7 @@ impl Simulation {
         self.handle(ActionEvent::ActionsRecovered.into(), None)
     }
 
-    /// Nothing runs that is not on record.
+    /// Checks that everything that runs is on record.
     fn check_is_known(&self, action: ActionId) -> Checked {
         let daemon = self.daemon.as_ref();
         let process = &self.executor.processes[&action];
@@ -222,7 +222,7 @@ impl Simulation {
         )
     }
 
-    /// The daemon died, and perhaps all that ran with it.
+    /// The daemon died, perhaps with its processes.
     pub(crate) fn daemon_of_actions_died(&mut self) {
         self.executor.held.clear();
         if !self.plan.actions.actions.is_empty() && self.streams.actions.percent(30) {
@@ -230,7 +230,7 @@ impl Simulation {
         }
     }
 
-    /// A command waits until what led to it is on record.
+    /// Holds a command back until its event is on record.
     pub(crate) fn hold_action(&mut self, command: ActionCommand) -> Checked {
         let Some(daemon) = &self.daemon else {
             return Ok(());
@@ -243,7 +243,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Events are on record up to a number.
+    /// Events up to a number are on record.
     pub(crate) fn actions_recorded(&mut self, through: u64) {
         let Some(daemon) = &self.daemon else {
             return;
@@ -252,12 +252,13 @@ impl Simulation {
         let first = self.executor.held.front();
         if first.is_some_and(|(seq, _)| *seq <= through) {
             let session = self.session;
-            let recorded = ActionHappening::Recorded { session, through };
-            self.calendar.put(self.now_us, Happening::Action(recorded));
+            let recorded = ScheduledActionEvent::Recorded { session, through };
+            self.calendar
+                .put(self.now_us, ScheduledEvent::Action(recorded));
         }
     }
 
-    /// Carries out what is on record.
+    /// Carries out commands that are on record.
     fn carry_out_actions(&mut self, through: u64) -> Checked {
         let is_due = |(seq, _): &mut (u64, ActionCommand)| *seq <= through;
         while let Some((_, command)) = self.executor.held.pop_front_if(is_due) {
@@ -278,7 +279,7 @@ impl Simulation {
                     }
                     self.executor.processes.remove(&action);
                 }
-                // The scheduler answers that itself.
+                // The scheduler handles this itself.
                 ActionCommand::AskElastic { .. } => {}
             }
         }
@@ -309,12 +310,12 @@ impl Simulation {
         let plan = &self.plan.actions.actions[client];
         let at = self.now_us + plan.begins_us;
         let refused = asks && attempt <= plan.refusals;
-        let begins = ActionHappening::Begins {
+        let begins = ScheduledActionEvent::Begins {
             action,
             attempt,
             refused,
         };
-        self.calendar.put(at, Happening::Action(begins));
+        self.calendar.put(at, ScheduledEvent::Action(begins));
         Ok(())
     }
 
@@ -326,12 +327,12 @@ impl Simulation {
         if !self.plan.actions.actions[process.client].hangs {
             let at = self.now_us + self.streams.actions.below(2 * SECOND_US);
             let outcome = Outcome::Killed { signal: 15 };
-            let ends = ActionHappening::Ends {
+            let ends = ScheduledActionEvent::Ends {
                 action,
                 attempt,
                 outcome,
             };
-            self.calendar.put(at, Happening::Action(ends));
+            self.calendar.put(at, ScheduledEvent::Action(ends));
         }
     }
 
@@ -359,13 +360,13 @@ impl Simulation {
         if self.executor.begun[client] > 1 && !plan.spec.idempotent {
             return broken("action-once", format!("{action} ran before"));
         }
-        let ends = ActionHappening::Ends {
+        let ends = ScheduledActionEvent::Ends {
             action,
             attempt,
             outcome: plan.outcome.clone(),
         };
         let at = self.now_us + plan.runs_us;
-        self.calendar.put(at, Happening::Action(ends));
+        self.calendar.put(at, ScheduledEvent::Action(ends));
         self.report_action(ActionEvent::ActionBegan { action, attempt }.into())
     }
 
@@ -379,7 +380,7 @@ impl Simulation {
         self.report_action(ended(action, attempt, outcome))
     }
 
-    /// What happens while no daemon runs is reported to the next one.
+    /// Reports an event; without a daemon the next one reports it.
     fn report_action(&mut self, event: Event) -> Checked {
         if self.daemon.is_some() {
             return self.handle(event, None);
@@ -387,7 +388,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Nothing of it is left.
+    /// Checks that no action is left.
     pub(crate) fn check_actions_at_end(&self) -> Checked {
         let Some(daemon) = &self.daemon else {
             return Ok(());

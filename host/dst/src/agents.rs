@@ -1,7 +1,7 @@
-//! Agents: programs that think, use tools, give up, come back and release themselves.
+//! Agents: programs that generate, call tools, give up, come back and release themselves.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::gateway::{Answer, Exchange};
 use super::plan::{AgentPlan, Turn};
@@ -9,12 +9,12 @@ use super::schedule::FaultKind;
 use treadle_core::{Event, ProgramEvent, PromptText, StepArrival};
 use treadle_model::StepId;
 
-/// Longest pause before an agent tries again.
+/// Maximum pause before a retry.
 const PAUSE_US_MAX: u64 = 60_000_000;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Branch {
-    /// To be sent, the first time or once more.
+    /// About to be sent, for the first time or again.
     Ready,
     Sent(StepId),
     Answered,
@@ -22,9 +22,9 @@ enum Branch {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// Takes its turns.
+    /// Sends its steps.
     Working,
-    /// Releases the program, and goes on after it if that is so planned.
+    /// Releases the program, and continues afterwards if planned.
     Releasing {
         goes_on: bool,
     },
@@ -40,7 +40,7 @@ pub(crate) struct Agent {
     context: u64,
     attempts: u64,
     hopeless: bool,
-    /// How often it is to try again, at times that are set.
+    /// Number of scheduled retries.
     retries: usize,
 }
 
@@ -57,7 +57,7 @@ impl Agent {
         }
     }
 
-    /// Tokens of its turns so far.
+    /// Tokens of its steps so far.
     pub(crate) fn context(&self) -> u64 {
         self.context
     }
@@ -66,7 +66,7 @@ impl Agent {
         self.stage == Stage::Done
     }
 
-    /// Tokens of its present step: prompt and output.
+    /// Tokens of its current step: prompt and output.
     pub(crate) fn demand(&self, plan: &AgentPlan) -> (u64, u64) {
         let turn = &plan.turns[self.turn];
         (self.context + turn.grows, turn.output)
@@ -81,7 +81,7 @@ impl Agent {
 }
 
 impl Simulation {
-    /// An agent's time has come.
+    /// An agent is due.
     pub(crate) fn agent_due(&mut self, index: usize) {
         let agent = &mut self.agents[index];
         agent.retries = agent.retries.saturating_sub(1);
@@ -92,7 +92,7 @@ impl Simulation {
         }
     }
 
-    /// There is no process to take requests in.
+    /// Whether no process can accept its requests.
     fn is_shut(&self, index: usize) -> bool {
         let gateway = &self.gateways[index % self.gateways.len()];
         self.daemon.is_none() && gateway.remote.is_none()
@@ -121,13 +121,14 @@ impl Simulation {
         );
     }
 
-    /// The daemon has acknowledged the goodbye.
+    /// The daemon has acknowledged the release.
     pub(crate) fn goodbye_acknowledged(&mut self, index: usize) {
         let Stage::Releasing { goes_on } = self.agents[index].stage else {
             return;
         };
         self.agents[index].stage = if goes_on { Stage::Working } else { Stage::Done };
-        self.calendar.put(self.now_us, Happening::AgentDue(index));
+        self.calendar
+            .put(self.now_us, ScheduledEvent::AgentDue(index));
     }
 
     fn take_turn(&mut self, index: usize) {
@@ -202,7 +203,7 @@ impl Simulation {
             );
         }
         if let Some(after) = turn.leaves_us.filter(|_| attempt == 0) {
-            let leaves = Happening::ClientLeaves {
+            let leaves = ScheduledEvent::ClientLeaves {
                 agent: index,
                 branch,
                 attempt,
@@ -211,7 +212,7 @@ impl Simulation {
         }
     }
 
-    /// A client has got the answer of its request.
+    /// A client gets the answer to its request.
     pub(crate) fn answer(&mut self, index: usize, branch: usize, answer: Answer) {
         let agent = &mut self.agents[index];
         agent.branches[branch] = match answer {
@@ -262,11 +263,11 @@ impl Simulation {
             (false, _, false) => Stage::Working,
         };
         let at = self.now_us + turn.tool_us;
-        self.calendar.put(at, Happening::AgentDue(index));
+        self.calendar.put(at, ScheduledEvent::AgentDue(index));
     }
 
-    /// Tries again later, as often as it has requests at once: each time sends all of them, so
-    /// that more would come to ever more.
+    /// Retries later, as often as there are open requests: each retry sends all of them, so more
+    /// retries would multiply.
     pub(crate) fn pause(&mut self, index: usize) {
         let agent = &mut self.agents[index];
         if agent.retries >= agent.branches.len().max(1) {
@@ -276,10 +277,10 @@ impl Simulation {
         let attempts = agent.attempts;
         let longest = (500_000 << attempts.min(7)).min(PAUSE_US_MAX);
         let at = self.now_us + self.streams.agents.between(longest / 4, longest);
-        self.calendar.put(at, Happening::AgentDue(index));
+        self.calendar.put(at, ScheduledEvent::AgentDue(index));
     }
 
-    /// Releases that a dead daemon has not acknowledged are sent again.
+    /// Sends releases again that a dead daemon has not acknowledged.
     pub(crate) fn goodbyes_lost(&mut self) {
         for index in 0..self.agents.len() {
             if matches!(self.agents[index].stage, Stage::Releasing { .. }) {

@@ -1,31 +1,30 @@
-//! What is going to happen, in order of time; at one time, in the order in
-//! which it was put down.
+//! Scheduled events, ordered by time, and at equal times by insertion.
 
-use super::actions::ActionHappening;
+use super::actions::ScheduledActionEvent;
 use super::gateway::{Order, Report};
 use std::collections::BTreeMap;
 use treadle_core::Event;
 use treadle_model::GatewayId;
 
-/// What an engine does to a request.
+/// An engine's progress on a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Progress {
-    /// It refuses the connection or answers 503.
+    /// The connection is refused, or the response is 503.
     Refuse,
-    /// It answers that the request is wrong.
+    /// The request is rejected as invalid.
     Reject,
-    /// It has generated so many tokens, the last ones included if it is done.
+    /// Tokens generated so far; includes the last ones if the request is done.
     Tokens(u64),
     /// The connection breaks.
     Break,
 }
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
-    /// An agent's turn, or its next attempt.
+pub(crate) enum ScheduledEvent {
+    /// An agent's next step or retry.
     AgentDue(usize),
-    /// A client goes away, if this attempt of it still runs.
+    /// A client disconnects, if this attempt of it still runs.
     ClientLeaves {
         agent: usize,
         branch: usize,
@@ -45,11 +44,11 @@ pub(crate) enum Happening {
         number: u64,
         order: Order,
     },
-    /// An engine gets on with a request.
+    /// An engine makes progress on a request.
     Engine { request: u64, progress: Progress },
-    /// A gateway's request has been silent for long.
+    /// A gateway's request has made no progress for long.
     Stalled { request: u64, seen: u64 },
-    /// A gateway in a process of its own connects to the daemon.
+    /// A gateway in its own process connects to the daemon.
     GatewayConnects { gateway: usize, session: u32 },
     /// The daemon notices that a gateway's connection has ended.
     GatewayLeft {
@@ -61,9 +60,9 @@ pub(crate) enum Happening {
     GatewayMissed { session: u32, id: GatewayId },
     /// A policy answers.
     Answer { session: u32, event: Box<Event> },
-    /// A transfer of a cache comes to its end.
+    /// A transfer of a cache ends.
     TransferEnds { session: u32, transfer_id: u64 },
-    /// A cancelled one has stopped.
+    /// A cancelled transfer has stopped.
     TransferStops { session: u32, transfer_id: u64 },
     /// The result of a transfer reaches the daemon.
     TransferReported {
@@ -71,45 +70,45 @@ pub(crate) enum Happening {
         transfer_id: u64,
         event: Box<Event>,
     },
-    /// Something about an action.
-    Action(ActionHappening),
-    /// The daemon looks after an engine.
+    /// An event of actions.
+    Action(ScheduledActionEvent),
+    /// The daemon probes an engine.
     Probe { session: u32, engine: usize },
     /// The database answers a transaction.
     Commit { session: u32 },
     /// The publisher reads the journal.
     Publish { session: u32 },
-    /// A fault of the schedule begins.
+    /// A scheduled fault begins.
     FaultBegins(usize),
-    /// It ends.
+    /// A scheduled fault ends.
     FaultEnds(usize),
-    /// The daemon is killed, soon after something that it promised.
+    /// The daemon is killed, soon after an acknowledgement.
     DaemonDies,
     /// A killed daemon is started again.
     DaemonStarts,
 }
 
-/// The calendar.
+/// The queue of scheduled events.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
-    entries: BTreeMap<(u64, u64), Happening>,
+    entries: BTreeMap<(u64, u64), ScheduledEvent>,
     next: u64,
 }
 
 impl Calendar {
-    /// Puts something down.
-    pub(crate) fn put(&mut self, at_us: u64, happening: Happening) {
+    /// Schedules an event.
+    pub(crate) fn put(&mut self, at_us: u64, happening: ScheduledEvent) {
         self.entries.insert((at_us, self.next), happening);
         self.next += 1;
     }
 
-    /// When the next one is due.
+    /// Time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.entries.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes the next one out.
-    pub(crate) fn pop(&mut self) -> Option<Happening> {
+    /// Removes the next event.
+    pub(crate) fn pop(&mut self) -> Option<ScheduledEvent> {
         self.entries.pop_first().map(|(_, happening)| happening)
     }
 }

@@ -1,7 +1,8 @@
-//! The daemon: the real scheduler, with faults at its edges. It can be killed between any two inputs.
+//! The daemon: the real scheduler, with faults at its interfaces. It can be killed between any two
+//! inputs.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::database::Row;
 use super::gateway::{Inbox, Order, Report, ReportBody};
 use super::injected_bug::InjectedBug;
@@ -21,14 +22,14 @@ use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
 use treadle_store::Snapshot;
 
-/// Where to acknowledge an event once it is committed.
+/// Whom to acknowledge an event to once it is committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AckTo {
-    /// An agent that releases its program.
+    /// An agent that released its program.
     Agent(usize),
-    /// The owner of an engine, and whether it wants it registered.
+    /// The owner of an engine, with the number of its request.
     Owner(usize, u64),
-    /// Operators, that an engine is in the state that they ordered so late.
+    /// Operators of an engine, with the number of their order.
     Operator(usize, u64),
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Daemon {
     pub(super) scheduler: Scheduler<Asked, Watcher>,
     inboxes: Vec<Inbox<Report>>,
     orders_sent: Vec<u64>,
-    /// The gateway in this process that handed a step over.
+    /// The gateway in this process that submitted a step.
     routes: BTreeMap<StepId, usize>,
     seen: BTreeSet<StepId>,
     pub(super) misses: Vec<u32>,
@@ -51,7 +52,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A gateway has connected again.
+    /// A gateway has reconnected.
     pub(super) fn meet(&mut self, gateway: usize) {
         self.inboxes[gateway] = Inbox::default();
         self.orders_sent[gateway] = 0;
@@ -59,7 +60,7 @@ impl Daemon {
 }
 
 impl Simulation {
-    /// Starts a daemon on what the database holds.
+    /// Starts a daemon on the database's content.
     pub(crate) fn start_daemon(&mut self) -> Checked {
         if self.daemon.is_some() {
             return Ok(());
@@ -77,7 +78,7 @@ impl Simulation {
             seq,
             snapshot_seq: seq,
             journals: true,
-            snapshot_events: self.plan.habits.snapshot_events,
+            snapshot_events: self.plan.behaviour.snapshot_events,
             moves_caches: true,
             started: self.instant(),
         };
@@ -114,17 +115,18 @@ impl Simulation {
         for engine in 0..engines {
             self.report_owner_wish(engine)?;
             self.report_order(engine)?;
-            let at = self.now_us + self.streams.daemon.below(self.plan.habits.probe_us);
-            self.calendar.put(at, Happening::Probe { session, engine });
+            let at = self.now_us + self.streams.daemon.below(self.plan.behaviour.probe_us);
+            self.calendar
+                .put(at, ScheduledEvent::Probe { session, engine });
         }
         self.connect_gateways(&known);
         self.goodbyes_lost();
         self.calendar
-            .put(self.now_us, Happening::Publish { session });
+            .put(self.now_us, ScheduledEvent::Publish { session });
         Ok(())
     }
 
-    /// The daemon plans with what engines are found to be able to.
+    /// Updates the daemon's plan to the engines' detected capabilities.
     pub(crate) fn settle_means(&mut self) -> Checked {
         let lacks = |kind| self.active_faults.until(kind).is_some();
         let mut config = self.plan.config.clone();
@@ -137,7 +139,7 @@ impl Simulation {
         self.configure(config)
     }
 
-    /// Injected bugs have settings of their own, which stay.
+    /// Applies a configuration; settings of injected bugs stay.
     fn configure(&mut self, config: CoreConfig) -> Checked {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.injected_bug.is_none()) else {
             return Ok(());
@@ -156,7 +158,7 @@ impl Simulation {
         self.handle(Event::Configured { config }, None)
     }
 
-    /// Of its policies only the scope is known: the simulation answers for them.
+    /// Binds policies, of which only the scope is real: the simulation answers for them.
     fn bind_policies(&mut self) -> Checked {
         let daemon = self.daemon.as_ref();
         let is_bound = daemon.is_none_or(|d| !d.scheduler.core().bindings().is_unused());
@@ -179,7 +181,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Kills the daemon: what it has not committed is gone.
+    /// Kills the daemon: everything that is not committed is lost.
     pub(crate) fn kill_daemon(&mut self) -> Checked {
         let Some(daemon) = self.daemon.take() else {
             return Ok(());
@@ -276,12 +278,12 @@ impl Simulation {
         self.give(Input::Link(input), None)
     }
 
-    /// Handles an event and the answers to every question that it raised.
+    /// Handles an event, and the answers to every question that it raised.
     pub(crate) fn handle(&mut self, event: Event, ack: Option<AckTo>) -> Checked {
         self.give(Input::Event(event), ack)
     }
 
-    /// Gives the scheduler an input, and carries out what comes of it.
+    /// Passes an input to the scheduler and carries out its output.
     pub(crate) fn give(&mut self, input: Input, ack: Option<AckTo>) -> Checked {
         if ack.is_some() {
             self.tempt();
@@ -322,7 +324,7 @@ impl Simulation {
         self.daemon.as_mut()?.scheduler.poll_output()
     }
 
-    /// Answers that come at once; others are put down for later.
+    /// Answers that come at once; later ones are scheduled.
     fn answers(&mut self) -> impl Iterator<Item = Event> + use<> {
         let asked = self
             .daemon
@@ -337,21 +339,24 @@ impl Simulation {
                     continue;
                 };
                 let (session, event) = (self.session, Box::new(event));
-                self.calendar
-                    .put(self.now_us + delay, Happening::Answer { session, event });
+                self.calendar.put(
+                    self.now_us + delay,
+                    ScheduledEvent::Answer { session, event },
+                );
             }
         }
         answers.into_iter()
     }
 
-    /// A good moment for a kill: something was acknowledged that is not on record.
+    /// Possibly schedules a kill, because something was acknowledged that is not on record.
     fn tempt(&mut self) {
         if std::mem::take(&mut self.kill_after_promise) {
             let soon = self
                 .streams
                 .faults
-                .below(2 * self.plan.habits.commit_us_max);
-            self.calendar.put(self.now_us + soon, Happening::DaemonDies);
+                .below(2 * self.plan.behaviour.commit_us_max);
+            self.calendar
+                .put(self.now_us + soon, ScheduledEvent::DaemonDies);
         }
     }
 
@@ -392,7 +397,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sends a message over a connection, if it is still there.
+    /// Sends a message over a connection, if that still exists.
     pub(super) fn send_message(&mut self, connection: ConnectionId, message: ToGateway) {
         let mut gateways = self.gateways.iter();
         if let Some(gateway) = gateways.position(|g| g.link == Some(connection.0)) {
@@ -400,7 +405,7 @@ impl Simulation {
         }
     }
 
-    /// An injected bug loses an instruction now and then.
+    /// Whether an injected bug loses this instruction.
     fn forgets(&mut self) -> bool {
         let Some(daemon) = &mut self.daemon else {
             return false;
@@ -417,7 +422,7 @@ impl Simulation {
         }
     }
 
-    /// When the core's next deadline has passed by the daemon's clock.
+    /// Time at which the core's next deadline passes by the daemon's clock.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let core = self.daemon.as_ref()?.scheduler.core();
         let deadline = core.next_deadline()?;

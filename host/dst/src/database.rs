@@ -12,12 +12,12 @@ use treadle_scheduler::record;
 use treadle_scheduler::recovery::{RecoveryError, Replay};
 use treadle_store::{EventRow, Snapshot};
 
-/// One event as it is journaled.
+/// One event in the journal.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) seq: u64,
     pub(crate) event: EventRow,
-    /// The simulation's time; the journal of a daemon has none.
+    /// The simulation's time, which a real journal does not have.
     pub(crate) sim_us: u64,
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Database {
     pub(crate) rows: Vec<Rc<Row>>,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) cursor: u64,
-    /// Folds every committed event from the first on: what a replay gives.
+    /// Replays every committed event from the first on.
     pub(crate) auditor: Auditor,
-    /// What gateways in other processes relayed, by their numbers.
+    /// Events that gateways in other processes relayed, by their numbers.
     relayed: BTreeMap<(GatewayId, u64), Rc<Row>>,
     config: CoreConfig,
 }
@@ -49,7 +49,7 @@ impl Database {
         }
     }
 
-    /// Commits a transaction. One that is tried again changes nothing.
+    /// Commits a transaction. Committing it again changes nothing.
     pub(crate) fn commit(&mut self, rows: &[Rc<Row>], snapshot: Option<&Snapshot>) -> Checked {
         for row in rows {
             if let Some(known) = self.rows.get(row.seq as usize - 1) {
@@ -86,7 +86,7 @@ impl Database {
         self.relayed.get(&(gateway, number)).cloned()
     }
 
-    /// What a daemon finds at its start: the latest snapshot, and the events after it replayed.
+    /// The state that a daemon recovers: the latest snapshot, with the later events replayed.
     pub(crate) fn recover(
         &self,
         now: Timestamp,
@@ -121,7 +121,7 @@ impl Database {
         Ok(core)
     }
 
-    /// A state must be, byte for byte, what a replay from the start gives.
+    /// Checks that a state equals, byte for byte, a replay from the start.
     pub(crate) fn compare(&self, bytes: &[u8], seq: u64) -> Checked {
         let replayed = bytes_of(&self.auditor.core)?;
         if replayed == bytes {

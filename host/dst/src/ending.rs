@@ -1,4 +1,4 @@
-//! The end of a simulation: when it is reached, and what must be true then.
+//! The end of a simulation: its condition, and final checks.
 
 use super::Simulation;
 use super::agents::Agent;
@@ -6,7 +6,7 @@ use super::observed::bytes_of;
 use super::outcome::{Checked, broken};
 
 impl Simulation {
-    /// Everything is over.
+    /// Whether everything has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.now_us >= self.plan.faults_end_us
             && self.is_quiet()
@@ -14,7 +14,7 @@ impl Simulation {
             && self.executor.is_done()
     }
 
-    /// Nothing is left to do and everything is written and published.
+    /// Whether nothing is left to do and everything is written and published.
     fn is_quiet(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| {
             let state = daemon.scheduler.core().programs();
@@ -27,7 +27,7 @@ impl Simulation {
         })
     }
 
-    /// What must be true when everything is over.
+    /// Checks the final state.
     pub(crate) fn check_end(&mut self) -> Checked {
         self.check_acknowledged()?;
         self.compare_consumer()?;
@@ -58,7 +58,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// What still goes on, for people.
+    /// Unfinished work, as text.
     pub(crate) fn what_is_left(&self) -> String {
         let Some(daemon) = &self.daemon else {
             return "no daemon runs".into();

@@ -1,7 +1,7 @@
-//! Engines: they compute tokens, and fail in their own ways.
+//! Engines: they generate tokens, and fail in several ways.
 
 use super::Simulation;
-use super::calendar::{Happening, Progress};
+use super::calendar::{Progress, ScheduledEvent};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
 use super::schedule::FaultKind;
@@ -9,9 +9,9 @@ use treadle_core::worker::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 
-/// Tokens after which progress is reported.
+/// Tokens between progress reports.
 const PROGRESS_TOKENS: u64 = 64;
-/// What a gateway waits for a first token beyond the time that the prompt takes.
+/// A gateway's wait for a first token beyond the prompt's computing time.
 const PREFILL_LEEWAY_US: u64 = 1_000_000;
 
 /// An engine.
@@ -20,13 +20,13 @@ pub(crate) struct Engine {
     pub(crate) plan: EnginePlan,
     pub(crate) capacity: Capacity,
     pub(crate) up: bool,
-    /// Its owner wants it to be registered.
+    /// Whether its owner wants it to be registered.
     pub(crate) wanted: bool,
-    /// How often its owner has changed his mind.
+    /// Number of times that its owner has changed that.
     pub(crate) wish: u64,
-    /// The daemon has acknowledged its owner's wish.
+    /// Whether the daemon has acknowledged the owner's latest request.
     pub(crate) acknowledged: bool,
-    /// What operators want it to do, how often that has changed, and what of it was acknowledged.
+    /// The state ordered by operators, the number of changes, and which of them was acknowledged.
     pub(crate) state: WorkerState,
     pub(crate) orders: u64,
     pub(crate) orders_acknowledged: u64,
@@ -42,14 +42,14 @@ pub(crate) struct Request {
     pub(crate) branch: usize,
     pub(crate) prompt: u64,
     pub(crate) output: u64,
-    /// Tokens that its client has, including what came before it was preempted.
+    /// Tokens that its client has, including those before a preemption.
     pub(crate) tokens: u64,
-    /// Its client has some.
+    /// Whether its client has any.
     pub(crate) began: bool,
 }
 
 impl Simulation {
-    /// A gateway sends a request to an engine; gives its number.
+    /// Sends a gateway's request to an engine; returns the request's number.
     pub(crate) fn start_request(
         &mut self,
         gateway: usize,
@@ -94,20 +94,20 @@ impl Simulation {
         };
         self.calendar.put(
             self.now_us + delay,
-            Happening::Engine {
+            ScheduledEvent::Engine {
                 request: id,
                 progress,
             },
         );
-        // Gateways are configured to wait for as long as a prompt takes.
+        // Gateways are configured to wait for the time that a prompt takes.
         let timeout_us = self
             .plan
-            .habits
+            .behaviour
             .stall_us
             .max(prefill_us + PREFILL_LEEWAY_US);
         self.calendar.put(
             self.now_us + timeout_us,
-            Happening::Stalled {
+            ScheduledEvent::Stalled {
                 request: id,
                 seen: generated,
             },
@@ -134,7 +134,7 @@ impl Simulation {
             let later = self.now_us + 1_000_000;
             return self.calendar.put(
                 later,
-                Happening::Engine {
+                ScheduledEvent::Engine {
                     request: id,
                     progress,
                 },
@@ -198,15 +198,15 @@ impl Simulation {
         let at = self.now_us + (next - tokens) * token_us;
         self.calendar.put(
             at,
-            Happening::Engine {
+            ScheduledEvent::Engine {
                 request: id,
                 progress: Progress::Tokens(next),
             },
         );
-        let stalls = self.now_us + self.plan.habits.stall_us;
+        let stalls = self.now_us + self.plan.behaviour.stall_us;
         self.calendar.put(
             stalls,
-            Happening::Stalled {
+            ScheduledEvent::Stalled {
                 request: id,
                 seen: tokens,
             },
@@ -240,7 +240,7 @@ impl Simulation {
         self.answer(request.agent, request.branch, Answer::Whole);
     }
 
-    /// A gateway gives up a request that has been silent for long.
+    /// A gateway gives up a request without progress.
     pub(crate) fn stalled(&mut self, id: u64, seen: u64) {
         let still = self
             .requests
@@ -251,7 +251,7 @@ impl Simulation {
         }
     }
 
-    /// Connections to an engine break, each with so many percent.
+    /// Breaks connections to an engine, each with this probability in percent.
     pub(crate) fn break_connections(&mut self, engine: usize, percent: u64) {
         let there: Vec<u64> = self
             .requests
@@ -264,7 +264,7 @@ impl Simulation {
                 let at = self.now_us + self.streams.engines.below(500_000);
                 self.calendar.put(
                     at,
-                    Happening::Engine {
+                    ScheduledEvent::Engine {
                         request,
                         progress: Progress::Break,
                     },

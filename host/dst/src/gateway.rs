@@ -1,11 +1,10 @@
-//! Gateways: they hand steps over, carry out their instructions and report.
+//! Gateways: they submit steps, carry out their instructions and report.
 //!
-//! Messages between them and the daemon are numbered. The network loses,
-//! repeats, delays and mixes them; each side sends again what was lost and
-//! puts what it gets in order.
+//! Messages between them and the daemon are numbered. The network loses, duplicates, delays and
+//! reorders them; each side resends lost messages and restores the order of those it receives.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::outcome::{Checked, broken};
 use super::remote::Remote;
@@ -16,11 +15,11 @@ use treadle_model::{StepId, WorkerId};
 use treadle_scheduler::link::{FromGateway, ToGateway};
 use treadle_scheduler::{Dispatch, Instruction};
 
-/// How long a sender waits before it sends a lost message again.
+/// Time after which a lost message is sent again.
 const RESEND_US: u64 = 200_000;
-/// Most times in a row that a message is lost.
+/// Maximum number of consecutive losses of a message.
 const LOSSES_MAX: u64 = 8;
-/// Longest delay of a message that is late.
+/// Maximum delay of a late message.
 const LATE_US_MAX: u64 = 4_000_000;
 
 /// A report of a gateway to the daemon.
@@ -30,25 +29,25 @@ pub(crate) struct Report {
     pub(crate) ack: Option<AckTo>,
 }
 
-/// What a report is about.
+/// The content of a report.
 #[derive(Clone, Debug)]
 pub(crate) enum ReportBody {
     /// An event of a gateway in the daemon's process.
     Event(Event),
-    /// A message of one in another process.
+    /// A message of a gateway in another process.
     Link(FromGateway),
 }
 
 /// A message of the daemon to a gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// An instruction for one in the daemon's process.
+    /// An instruction for a gateway in the daemon's process.
     Local(StepId, Instruction),
-    /// A message for one in another process.
+    /// A message for a gateway in another process.
     Link(ToGateway),
 }
 
-/// Numbered messages, put in order.
+/// Restores the order of numbered messages.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     next: u64,
@@ -65,7 +64,7 @@ impl<T> Default for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Takes a message in and gives those whose turn it is.
+    /// Accepts a message, and returns those that are next in order.
     pub(crate) fn accept(&mut self, number: u64, message: T) -> Vec<T> {
         if number >= self.next {
             self.held.entry(number).or_insert(message);
@@ -79,21 +78,21 @@ impl<T> Inbox<T> {
     }
 }
 
-/// A request of a client that has no answer yet.
+/// An unanswered request of a client.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) agent: usize,
     pub(crate) branch: usize,
-    /// Its request at an engine.
+    /// Number of its request at an engine.
     pub(crate) request: Option<u64>,
-    /// Tokens that were generated before it was preempted.
+    /// Tokens generated before a preemption.
     pub(crate) generated: u64,
 }
 
 /// A gateway.
 #[derive(Default)]
 pub(crate) struct Gateway {
-    /// Its end of the link, if it is a process of its own.
+    /// Its end of the link, if it is in its own process.
     pub(crate) remote: Option<Remote>,
     pub(crate) exchanges: BTreeMap<StepId, Exchange>,
     /// Its connection to the daemon.
@@ -102,13 +101,13 @@ pub(crate) struct Gateway {
     pub(super) sent: u64,
 }
 
-/// How a request ended for its client.
+/// The end of a request for its client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
     Whole,
-    /// It may be sent again.
+    /// The request may be sent again.
     Failed,
-    /// It is of no use to send it again.
+    /// Sending the request again is pointless.
     Hopeless,
 }
 
@@ -133,7 +132,7 @@ impl Simulation {
         let report = Box::new(report);
         for delay in self.transits(gateway) {
             let report = report.clone();
-            let message = Happening::Report {
+            let message = ScheduledEvent::Report {
                 gateway,
                 link,
                 number,
@@ -150,7 +149,7 @@ impl Simulation {
         };
         for delay in self.transits(gateway) {
             let order = order.clone();
-            let message = Happening::Order {
+            let message = ScheduledEvent::Order {
                 gateway,
                 link,
                 number,
@@ -160,11 +159,11 @@ impl Simulation {
         }
     }
 
-    /// How long a message is on its way, once for each time that it arrives.
+    /// Delays of a message, one for each time that it arrives.
     fn transits(&mut self, gateway: usize) -> Vec<u64> {
         let of = self.gateways.len();
         let stream = &mut self.streams.network;
-        let mut delay = 20 + stream.below(self.plan.habits.message_us_max);
+        let mut delay = 20 + stream.below(self.plan.behaviour.message_us_max);
         if let Some(strength) = self
             .active_faults
             .strikes(FaultKind::MessagesLost, gateway, of)
@@ -219,7 +218,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// The handler of a step gets an instruction.
+    /// The handler of a step receives an instruction.
     pub(crate) fn instructed(
         &mut self,
         gateway: usize,
@@ -300,8 +299,8 @@ impl Simulation {
         }
     }
 
-    /// A request failed: whether the step may be tried again depends on
-    /// whether its client has seen anything of it.
+    /// A request failed: whether the step may be retried depends on whether its client has received
+    /// any of the answer.
     pub(crate) fn request_failed(&mut self, request: u64, cause: &str) {
         let Some(request) = self.requests.remove(&request) else {
             return;
@@ -329,7 +328,7 @@ impl Simulation {
         }
     }
 
-    /// A client went away.
+    /// A client disconnects.
     pub(crate) fn client_leaves(&mut self, agent: usize, branch: usize, attempt: u64) {
         let Some(step) = self.agents[agent].open_attempt(branch, attempt) else {
             return;

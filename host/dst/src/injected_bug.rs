@@ -1,5 +1,4 @@
-//! Injected bugs: deliberate faults of the parts that must not have any, to check that the rules
-//! find them.
+//! Injected bugs: deliberate faults of the code under test, to check that the rules detect them.
 
 mod actions;
 
@@ -19,7 +18,7 @@ macro_rules! injected_bugs {
         }
 
         impl InjectedBug {
-            /// Every one.
+            /// All injected bugs.
             pub const ALL: &'static [Self] = &[$(Self::$kind),+];
 
             /// Its name.
@@ -151,16 +150,16 @@ injected_bugs! {
     LearnWithdrawn => "learn-withdrawn",
 }
 
-/// A tampering core tampers once in so many events.
+/// Number of events between two interferences.
 const TAMPER_EVENTS: u64 = 50;
 
 impl InjectedBug {
-    /// The kind of this name.
+    /// The injected bug with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// The settings that the core gets in truth.
+    /// The settings that the core really gets.
     pub(crate) fn config(injected_bug: Option<Self>, config: &CoreConfig) -> CoreConfig {
         let mut config = config.clone();
         match injected_bug {
@@ -191,7 +190,7 @@ impl InjectedBug {
         config
     }
 
-    /// Changes what the core did.
+    /// Changes the core's output.
     pub(crate) fn tamper(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
         match self {
             Self::RunActionTwice
@@ -310,7 +309,7 @@ impl InjectedBug {
         }
     }
 
-    /// True if it changed something.
+    /// Changes the core's state; true if anything changed.
     fn tamper_with_state(self, state: &mut programs::State, event: &Event, events: u64) -> bool {
         let now_and_then = events.is_multiple_of(TAMPER_EVENTS);
         match self {
@@ -366,11 +365,11 @@ impl InjectedBug {
     }
 }
 
-/// What the core did with an event.
+/// The core's output for an event.
 pub(crate) struct Did {
-    /// What it commanded.
+    /// Its commands.
     pub(crate) commands: Vec<Command>,
-    /// What it decided.
+    /// Its decisions.
     pub(crate) decisions: Vec<Decision>,
 }
 
@@ -428,7 +427,7 @@ fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
     }));
 }
 
-/// Workers in a state are in another one.
+/// Changes the state of workers from one to another.
 fn forget_state(state: &mut programs::State, known: WorkerState, other: WorkerState) -> bool {
     let mut changed = false;
     for w in state.workers.values_mut().filter(|w| w.state == known) {
@@ -438,7 +437,7 @@ fn forget_state(state: &mut programs::State, known: WorkerState, other: WorkerSt
     changed
 }
 
-/// The last in a line and the first trade their priorities.
+/// Swaps the priorities of the first and the last step of a run queue.
 fn reverse_run_queues(state: &mut programs::State) -> bool {
     let mut changed = false;
     for w in state.workers.values_mut() {
@@ -463,7 +462,7 @@ fn reverse_run_queues(state: &mut programs::State) -> bool {
     changed
 }
 
-/// Puts another state in; commands were taken out before.
+/// Replaces the state; commands were removed before.
 fn replace(core: &mut Core, state: State<'static>) {
     *core = Core::with_state(core.config().clone(), state);
 }

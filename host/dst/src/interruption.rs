@@ -1,5 +1,5 @@
-//! Preempted steps: the gateway drops the engine's request and continues the answer when it is
-//! dispatched again; or it can't, and the step runs to its end.
+//! Preempted steps: the gateway cancels the engine's request and continues the answer when the step
+//! is dispatched again; or it can't, and the step runs to its end.
 
 use super::Simulation;
 use treadle_core::{Event, ProgramEvent};
@@ -14,7 +14,7 @@ impl Simulation {
         let Some(request) = exchange.request else {
             return;
         };
-        let runs_on = self.plan.habits.transfers.runs_on_percent;
+        let runs_on = self.plan.behaviour.transfers.runs_on_percent;
         if self.streams.transfers.percent(runs_on) {
             self.ends.count("steps that could not give way");
             let runs_on = Event::Program(ProgramEvent::StepRunsOn { step });

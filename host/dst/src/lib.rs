@@ -1,9 +1,9 @@
 //! Deterministic simulation testing: the scheduler and its link to gateways under a seeded schedule of
 //! faults, checked by a model that is independent of the core's own state.
 //!
-//! One seed decides everything: the agents, the engines, the settings, the
-//! faults and when they strike. Faults stop at some time; after it, everything
-//! must finish. `docs/internals/simulation-testing.md` lists the rules.
+//! One seed decides everything: the agents, the engines, the settings, the faults and their times.
+//! Faults stop at some time, after which everything must finish.
+//! `docs/internals/simulation-testing.md` lists the rules.
 
 mod action_plans;
 mod actions;
@@ -36,9 +36,9 @@ pub use outcome::{EventCounts, Outcome, Violation};
 pub use schedule::FaultKind;
 pub use shrink::{Shrunk, shrink};
 
-use actions::{ActionExecutor, ActionHappening};
+use actions::{ActionExecutor, ScheduledActionEvent};
 use agents::Agent;
-use calendar::{Calendar, Happening};
+use calendar::{Calendar, ScheduledEvent};
 use daemon::Daemon;
 use database::{Database, Row};
 use engines::{Engine, Request};
@@ -55,26 +55,26 @@ use transfers::TransferExecutor;
 use treadle_core::{Event, ProgramEvent};
 use treadle_policy::native::NativeEviction;
 
-/// Virtual time within which everything ends after the last fault, where no program blocks others
-/// by going away silently.
+/// Virtual time after the last fault within which everything must end, unless a program blocks
+/// others by disappearing silently.
 pub const LIVENESS_US_MAX: u64 = 2 * 3_600 * 1_000_000;
-/// What the clock shows when a simulation begins; it may jump back by less.
+/// Clock time at the beginning of a simulation; it may jump back by less.
 const CLOCK_START_US: i64 = 1_000_000_000_000;
 
-/// What to run of a seed's simulation, and how.
+/// Options of a seed's simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only so many of its programs.
+    /// Maximum number of programs.
     pub programs_max: Option<usize>,
-    /// Only so many of its faults.
+    /// Maximum number of faults.
     pub faults_max: Option<usize>,
-    /// No faults of these kinds.
+    /// Kinds of faults that are excluded.
     pub without: Vec<FaultKind>,
-    /// A deliberate fault of a part that must not have any.
+    /// A deliberate fault of the code under test.
     pub injected_bug: Option<InjectedBug>,
-    /// Actions are submitted and run in any case.
+    /// Whether actions are always submitted and run.
     pub actions: bool,
-    /// Write down what happens.
+    /// Whether to record a trace.
     pub trace: bool,
 }
 
@@ -95,7 +95,7 @@ struct Simulation {
     injected_bug: Option<InjectedBug>,
     now_us: u64,
     clock_offset_us: i64,
-    /// What the monotonic clock shows when the simulation begins.
+    /// The monotonic clock's value at the beginning.
     epoch: Instant,
     calendar: Calendar,
     active_faults: ActiveFaults,
@@ -212,24 +212,24 @@ impl Simulation {
     }
 
     fn play(&mut self) -> Checked {
-        self.calendar.put(0, Happening::DaemonStarts);
+        self.calendar.put(0, ScheduledEvent::DaemonStarts);
         for (index, agent) in self.plan.agents.iter().enumerate() {
             self.calendar
-                .put(agent.starts_us, Happening::AgentDue(index));
+                .put(agent.starts_us, ScheduledEvent::AgentDue(index));
         }
         for (index, action) in self.plan.actions.actions.iter().enumerate() {
-            let due = Happening::Action(ActionHappening::Due(index));
+            let due = ScheduledEvent::Action(ScheduledActionEvent::Due(index));
             self.calendar.put(action.at_us, due);
             if let Some(after_us) = action.cancelled_us {
-                let withdrawn = Happening::Action(ActionHappening::Withdrawn(index));
+                let withdrawn = ScheduledEvent::Action(ScheduledActionEvent::Withdrawn(index));
                 self.calendar.put(action.at_us + after_us, withdrawn);
             }
         }
         for (index, fault) in self.plan.faults.iter().enumerate() {
             self.calendar
-                .put(fault.at_us, Happening::FaultBegins(index));
+                .put(fault.at_us, ScheduledEvent::FaultBegins(index));
             self.calendar
-                .put(fault.until_us, Happening::FaultEnds(index));
+                .put(fault.until_us, ScheduledEvent::FaultEnds(index));
         }
         while !self.is_over() {
             let deadline = self.deadline_us();
@@ -250,66 +250,68 @@ impl Simulation {
         self.check_end()
     }
 
-    fn happen(&mut self, happening: Happening) -> Checked {
+    fn happen(&mut self, happening: ScheduledEvent) -> Checked {
         match happening {
-            Happening::AgentDue(agent) => self.agent_due(agent),
-            Happening::ClientLeaves {
+            ScheduledEvent::AgentDue(agent) => self.agent_due(agent),
+            ScheduledEvent::ClientLeaves {
                 agent,
                 branch,
                 attempt,
             } => self.client_leaves(agent, branch, attempt),
-            Happening::Report {
+            ScheduledEvent::Report {
                 gateway,
                 link,
                 number,
                 report,
             } => return self.reported(gateway, link, number, *report),
-            Happening::Order {
+            ScheduledEvent::Order {
                 gateway,
                 link,
                 number,
                 order,
             } => return self.ordered(gateway, link, number, order),
-            Happening::Engine { request, progress } => self.progressed(request, progress),
-            Happening::Stalled { request, seen } => self.stalled(request, seen),
-            Happening::GatewayConnects { gateway, session } => {
+            ScheduledEvent::Engine { request, progress } => self.progressed(request, progress),
+            ScheduledEvent::Stalled { request, seen } => self.stalled(request, seen),
+            ScheduledEvent::GatewayConnects { gateway, session } => {
                 self.gateway_connects(gateway, session);
             }
-            Happening::GatewayLeft { session, id, link } => {
+            ScheduledEvent::GatewayLeft { session, id, link } => {
                 return self.gateway_left(session, id, link);
             }
-            Happening::GatewayMissed { session, id } => return self.gateway_missed(session, id),
-            Happening::Answer { session, event } => {
+            ScheduledEvent::GatewayMissed { session, id } => {
+                return self.gateway_missed(session, id);
+            }
+            ScheduledEvent::Answer { session, event } => {
                 if !self.session_is_over(session) {
                     return self.handle(*event, None);
                 }
             }
-            Happening::TransferEnds {
+            ScheduledEvent::TransferEnds {
                 session,
                 transfer_id,
             } => self.transfer_ends(session, transfer_id),
-            Happening::TransferStops {
+            ScheduledEvent::TransferStops {
                 session,
                 transfer_id,
             } => self.transfer_stops(session, transfer_id),
-            Happening::TransferReported {
+            ScheduledEvent::TransferReported {
                 session,
                 transfer_id,
                 event,
             } => return self.transfer_reported(session, transfer_id, *event),
-            Happening::Action(happening) => return self.action_happens(happening),
-            Happening::Probe { session, engine } => return self.probe(session, engine),
-            Happening::Commit { session } => return self.committed(session),
-            Happening::Publish { session } => return self.publish(session),
-            Happening::FaultBegins(index) => return self.fault_begins(index),
-            Happening::FaultEnds(index) => return self.fault_ends(index),
-            Happening::DaemonDies
+            ScheduledEvent::Action(happening) => return self.action_happens(happening),
+            ScheduledEvent::Probe { session, engine } => return self.probe(session, engine),
+            ScheduledEvent::Commit { session } => return self.committed(session),
+            ScheduledEvent::Publish { session } => return self.publish(session),
+            ScheduledEvent::FaultBegins(index) => return self.fault_begins(index),
+            ScheduledEvent::FaultEnds(index) => return self.fault_ends(index),
+            ScheduledEvent::DaemonDies
                 if self.active_faults.until(FaultKind::DaemonKilled).is_some() =>
             {
                 return self.kill_daemon();
             }
-            Happening::DaemonDies => {}
-            Happening::DaemonStarts => return self.start_daemon(),
+            ScheduledEvent::DaemonDies => {}
+            ScheduledEvent::DaemonStarts => return self.start_daemon(),
         }
         Ok(())
     }
@@ -362,7 +364,7 @@ impl Simulation {
             }
             FaultKind::GatewayCrash => self.gateway_crashes(gateway),
             FaultKind::GatewayCutOff => self.gateway_cut_off(gateway),
-            // Half of the kills wait for a promise, and follow it closely.
+            // Half of the kills follow an acknowledgement closely.
             FaultKind::DaemonKilled if fault.target.is_multiple_of(2) => return self.kill_daemon(),
             FaultKind::DaemonKilled => self.kill_after_promise = true,
             FaultKind::CopyLost => self.lose_copy(fault.strength),
@@ -413,7 +415,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A fault goes on under which no daemon runs.
+    /// Whether a fault is active during which no daemon runs.
     fn keeps_daemon_down(&self) -> bool {
         let until = |kind| self.active_faults.until(kind).is_some();
         until(FaultKind::DaemonKilled) || until(FaultKind::HostLost)

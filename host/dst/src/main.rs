@@ -1,5 +1,5 @@
-//! `make dst`: runs the simulations of many seeds and reports the first broken rule, smaller if it
-//! can be, with the one command that repeats it.
+//! `make dst`: runs the simulations of many seeds and reports broken rules, shrunk if possible,
+//! with the command to reproduce each.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,9 +10,9 @@ use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
 [--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]";
-/// Failing seeds after which the search ends.
+/// Number of failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
-/// Lines of a trace that are shown without `--trace`.
+/// Number of a trace's lines that are shown without `--trace`.
 const TRACE_LINES: usize = 40;
 
 #[derive(Default)]
@@ -199,7 +199,7 @@ fn report(outcome: &Outcome, options: &Options) {
     }
 }
 
-/// The options as `make dst` takes them.
+/// The options in the syntax of `make dst`.
 fn flags(options: &Options) -> String {
     let names: Vec<&str> = options.without.iter().map(|kind| kind.name()).collect();
     let flags = [

@@ -1,4 +1,4 @@
-//! A core that is watched: the model follows it, and both must agree.
+//! A core under observation: the model follows it, and both must agree.
 
 use super::database::Row;
 use super::injected_bug::{Did, InjectedBug};
@@ -11,10 +11,10 @@ use treadle_model::Timestamp;
 use treadle_scheduler::record;
 use treadle_scheduler::scheduler::{Handled, Observer};
 
-/// The core checks all its sums itself once in so many events.
+/// Number of events between the core's own checks of all sums.
 const OWN_CHECK_EVENTS: u64 = 4;
 
-/// Watches the core of a scheduler.
+/// Observes the core of a scheduler.
 pub(crate) struct Watcher {
     pub(crate) model: Model,
     /// The simulation's time.
@@ -64,7 +64,7 @@ impl Observer for Watcher {
     }
 }
 
-/// A core that handles what is on record, and its model.
+/// A core that replays what is on record, with its model.
 #[derive(Clone, Debug)]
 pub(crate) struct Auditor {
     pub(crate) core: Core,
@@ -83,7 +83,7 @@ impl Auditor {
         }
     }
 
-    /// Handles an event that was handled before: it is only checked that it can be handled again.
+    /// Replays an event; only checks that it can be replayed.
     pub(crate) fn repeat(&mut self, row: &Row) -> Checked {
         let decoded = record::decode(&row.event.body);
         let (event, origin) = decoded.or_else(|error| {
@@ -100,7 +100,7 @@ impl Auditor {
         self.follow((at, row.sim_us), &event).map(|_| ())
     }
 
-    /// Lets the model follow an event that the core has handled.
+    /// Applies an event that the core has handled to the model.
     pub(crate) fn follow(&mut self, at: (Timestamp, u64), event: &Event) -> Checked<Vec<Command>> {
         let commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
         let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
@@ -122,7 +122,7 @@ fn follow(
     model.check(core, event)
 }
 
-/// A state as a snapshot holds it.
+/// A state in the form of a snapshot.
 pub(crate) fn bytes_of(core: &Core) -> Checked<Vec<u8>> {
     serde_json::to_vec(&core.state()).or_else(|error| broken("snapshot", error.to_string()))
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 pub struct Violation {
     /// The rule's name, as in `docs/internals/simulation-testing.md`.
     pub rule: &'static str,
-    /// What was seen.
+    /// Description of the violation.
     pub what: String,
 }
 
 /// The result of a check.
 pub(crate) type Checked<T = ()> = Result<T, Violation>;
 
-/// A broken rule.
+/// Reports a broken rule.
 pub(crate) fn broken<T>(rule: &'static str, what: impl Into<String>) -> Checked<T> {
     Err(Violation {
         rule,
@@ -22,17 +22,17 @@ pub(crate) fn broken<T>(rule: &'static str, what: impl Into<String>) -> Checked<
     })
 }
 
-/// How often things happened, by name.
+/// Numbers of events, by name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EventCounts(pub BTreeMap<&'static str, u64>);
 
 impl EventCounts {
-    /// Counts one more.
+    /// Increments a counter.
     pub(crate) fn count(&mut self, name: &'static str) {
         *self.0.entry(name).or_default() += 1;
     }
 
-    /// Adds what another one counted.
+    /// Adds another one's counters.
     pub fn add(&mut self, other: &Self) {
         for (name, times) in &other.0 {
             *self.0.entry(name).or_default() += times;
@@ -43,29 +43,29 @@ impl EventCounts {
 /// The outcome of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its seed.
+    /// The simulation's seed.
     pub seed: u64,
-    /// Programs in it.
+    /// Number of programs.
     pub programs: usize,
-    /// Faults on its schedule.
+    /// Number of scheduled faults.
     pub faults_planned: usize,
-    /// Over all that happened, in order: two runs that agree here were the same.
+    /// Hash of all events in order: runs with equal hashes were equal.
     pub trace_hash: u64,
-    /// Events that the core handled, replays left out.
+    /// Number of events that the core handled, without replays.
     pub events: u64,
-    /// How long it lasted, in virtual microseconds.
+    /// Duration, in virtual microseconds.
     pub lasted_us: u64,
-    /// Faults that were injected, by kind.
+    /// Numbers of injected faults, by kind.
     pub faults: EventCounts,
-    /// How its steps ended, and what else is good to know.
+    /// Numbers of steps by how they ended, and other counters.
     pub ends: EventCounts,
     /// The first broken rule.
     pub violation: Option<Violation>,
-    /// What happened, line by line, if it was asked for.
+    /// The trace, line by line, if requested.
     pub trace: Vec<String>,
 }
 
-/// What happened, as a hash, and as text if that is wanted.
+/// The trace, as a hash and, if requested, as text.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
@@ -80,7 +80,7 @@ impl Trace {
         }
     }
 
-    /// Takes some bytes into the hash.
+    /// Adds bytes to the hash.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -90,7 +90,7 @@ impl Trace {
         }
     }
 
-    /// Writes a line, if lines are wanted.
+    /// Adds a line, if lines are requested.
     pub(crate) fn line(&mut self, at_us: u64, text: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push(format!("{:>12.6} {}", at_us as f64 / 1e6, text()));

@@ -1,4 +1,4 @@
-//! The plan of a simulation: all that its seed decides before it begins.
+//! The plan of a simulation: everything that its seed decides in advance.
 
 use super::action_plans::{self, ActionsPlan};
 use super::schedule::{self, Fault, FaultKind};
@@ -16,28 +16,28 @@ const SECOND_US: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnginePlan {
     pub(crate) kind: EngineKind,
-    /// What it holds in truth.
+    /// Its true capacity.
     pub(crate) capacity: Capacity,
-    /// It is registered with what it holds, instead of reporting it later.
+    /// Whether it is registered with its capacity, instead of reporting it later.
     pub(crate) reported_at_once: bool,
     pub(crate) prefill_tokens_per_s: u64,
     pub(crate) token_us: u64,
 }
 
-/// One turn of an agent: a step, or two side by side, then a tool.
+/// One turn of an agent: a step, or two concurrent ones, then a tool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     /// Tokens that the prompt grows by.
     pub(crate) grows: u64,
     pub(crate) output: u64,
     pub(crate) output_max: Option<u64>,
-    /// The prompt's tokens are counted, not estimated.
+    /// Whether the prompt's tokens are counted, not estimated.
     pub(crate) exact: bool,
     pub(crate) branches: usize,
     pub(crate) tool_us: u64,
-    /// The client goes away after this time, once.
+    /// Time after which the client disconnects, once.
     pub(crate) leaves_us: Option<u64>,
-    /// The program is released here, and comes back under its name.
+    /// Whether the program is released here, and comes back under its name.
     pub(crate) released_after: bool,
 }
 
@@ -51,22 +51,22 @@ pub(crate) struct AgentPlan {
     pub(crate) turns: Vec<Turn>,
     pub(crate) inferred: bool,
     pub(crate) one_shot: bool,
-    /// The program that started it, if it says so.
+    /// The program that started it, if it names one.
     pub(crate) parent: Option<Parent>,
-    /// It releases its program; others are forgotten once they are idle for long.
+    /// Whether it releases its program; others are forgotten once they have been idle for long.
     pub(crate) released: bool,
 }
 
-/// How the parts behave where nothing is wrong.
+/// The timing of parts without faults.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
-    /// Policies answer at once, as in the daemon; else they take this long.
+pub(crate) struct Behaviour {
+    /// Maximum time of a policy's answer; `None` if policies answer at once, as in the daemon.
     pub(crate) policy_us_max: Option<u64>,
     pub(crate) commit_us_max: u64,
     pub(crate) snapshot_events: u64,
     pub(crate) probe_us: u64,
     pub(crate) publish_us: u64,
-    /// A gateway gives a request up after so long without a token.
+    /// Time without a token after which a gateway gives up a request.
     pub(crate) stall_us: u64,
     pub(crate) message_us_max: u64,
     pub(crate) transfers: TransferProfile,
@@ -79,19 +79,19 @@ pub(crate) struct Plan {
     /// The scope of a priority policy.
     pub(crate) ranked: Option<&'static str>,
     pub(crate) engines: Vec<EnginePlan>,
-    /// For each gateway whether it is a process of its own.
+    /// For each gateway, whether it is in its own process.
     pub(crate) gateways: Vec<bool>,
     pub(crate) agents: Vec<AgentPlan>,
     pub(crate) actions: ActionsPlan,
     pub(crate) faults: Vec<Fault>,
     /// No fault begins or lasts after this.
     pub(crate) faults_end_us: u64,
-    pub(crate) habits: Habits,
+    pub(crate) behaviour: Behaviour,
 }
 
 impl Plan {
-    /// Draws the plan of a seed. What the options leave out is drawn nevertheless, so that the rest
-    /// stays as it was.
+    /// Draws the plan of a seed. What the options exclude is drawn nevertheless, so that the rest
+    /// does not change.
     pub(crate) fn draw(seed: u64, options: &Options) -> Self {
         let faults_end_us = Stream::new(seed, "length").between_low(20, 150) * SECOND_US;
         let engines = engines(&mut Stream::new(seed, "engines"));
@@ -146,7 +146,7 @@ impl Plan {
             actions,
             faults,
             faults_end_us,
-            habits: Habits {
+            behaviour: Behaviour {
                 policy_us_max: habits.percent(40).then(|| habits.between(1_000, 400_000)),
                 commit_us_max: habits
                     .between_low(1_000, 200_000)
@@ -251,14 +251,14 @@ fn engines(s: &mut Stream) -> Vec<EnginePlan> {
         .collect()
 }
 
-/// What an engine with about so many tokens may hold.
+/// Draws the capacity of an engine with about this many tokens.
 pub(crate) fn draw_capacity(s: &mut Stream, tokens: u64) -> Capacity {
     Capacity {
         tokens: (!s.percent(8)).then_some(tokens),
         context_tokens_max: s.percent(35).then(|| tokens * s.between(30, 100) / 100),
         slots: s.percent(25).then(|| s.between(1, 8) as u32),
         gpus: None,
-        // By its size: one more draw would make other plans of all seeds.
+        // Derived from its size: another draw would change the plans of all seeds.
         offloads: tokens.is_multiple_of(4),
     }
 }

@@ -1,4 +1,4 @@
-//! Policies: they answer, late, wrongly, twice or never.
+//! Policies: they answer correctly, late, wrongly, twice or never.
 
 use super::Simulation;
 use super::schedule::FaultKind;
@@ -12,7 +12,7 @@ use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
 use treadle_policy::evaluator::Changed;
 use treadle_scheduler::scheduler::Policies;
 
-/// Keeps the questions for the simulation, which answers them.
+/// Holds questions for the simulation, which answers them.
 #[derive(Default)]
 pub(crate) struct Asked(pub(crate) VecDeque<(AskId, Question)>);
 
@@ -29,11 +29,11 @@ impl Policies for Asked {
     }
 }
 
-/// An answer, and how long it takes; none for an immediate one.
+/// An answer, and its delay; `None` for an immediate one.
 pub(crate) type Answered = (Event, Option<u64>);
 
 impl Simulation {
-    /// What comes back for a question: nothing, an answer, or more of them.
+    /// The answers to a question: none, one, or several.
     pub(crate) fn ask(&mut self, ask: AskId, question: &Question) -> Vec<Answered> {
         if self
             .active_faults
@@ -65,7 +65,7 @@ impl Simulation {
             attribution: Attribution::default(),
         });
         let stream = &mut self.streams.policies;
-        let habit = self.plan.habits.policy_us_max;
+        let habit = self.plan.behaviour.policy_us_max;
         let mut delay = habit.map(|most| stream.below(most));
         if self
             .active_faults
@@ -87,7 +87,7 @@ impl Simulation {
         answers
     }
 
-    /// A placement policy wishes for workers now and then.
+    /// Occasionally chooses workers, as a placement policy does.
     fn wish(&mut self, answer: &mut PolicyAnswer) {
         let stream = &mut self.streams.policies;
         if let PolicyAnswer::Order {
@@ -128,7 +128,7 @@ impl Simulation {
     }
 }
 
-/// What becomes of caches, as it comes.
+/// Random actions for caches.
 fn actions(question: &Question, stream: &mut Stream) -> PolicyAnswer {
     let all = [
         CacheAction::Keep,
@@ -146,8 +146,8 @@ fn actions(question: &Question, stream: &mut Stream) -> PolicyAnswer {
     }
 }
 
-/// The wishes of a rollout's policies: urgent and less urgent steps, workers here and there, some
-/// programs to move and some steps to preempt. The most urgent come first.
+/// The answers of a rollout's policies: priorities, workers, some programs to move and some steps
+/// to preempt. The most urgent come first.
 fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> PolicyAnswer {
     let named = match question.purpose {
         Purpose::Migrate | Purpose::Preempt { .. } => 50,
@@ -173,7 +173,7 @@ fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> PolicyAn
     }
 }
 
-/// Leaves rows out, names some twice and forgets the order.
+/// Omits rows, duplicates some and changes the order.
 fn err(answer: &mut PolicyAnswer, stream: &mut Stream) {
     match answer {
         PolicyAnswer::Order {
@@ -197,7 +197,7 @@ fn err(answer: &mut PolicyAnswer, stream: &mut Stream) {
     }
 }
 
-/// Another kind of answer, or one about unknown programs.
+/// An answer of another kind, or about unknown programs.
 fn nonsense(answer: &PolicyAnswer, stream: &mut Stream) -> PolicyAnswer {
     let nobody = |stream: &mut Stream| ProgramId(stream.pick(&[0, 1, 5, u64::MAX]));
     match answer {

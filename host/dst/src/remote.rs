@@ -1,8 +1,8 @@
-//! Gateways in processes of their own: they outlive a daemon, and go on with their steps under the
-//! next one. Their end of the link is the real one.
+//! Gateways in their own processes: they outlive a daemon, and continue their steps under the next
+//! one. Their end of the link is the real one.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::gateway::{Answer, Gateway, Inbox, Report, ReportBody};
 use super::outcome::{Checked, broken};
@@ -16,9 +16,9 @@ use treadle_scheduler::link::{FromGateway, RemoteScheduler, ToGateway};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput};
 use treadle_scheduler::{Instruction, Recording};
 
-/// Longest time until a gateway has found the daemon.
+/// Maximum time until a gateway has found the daemon.
 const CONNECT_US_MAX: u64 = 2_000_000;
-/// Longest time until a daemon notices that a connection has ended.
+/// Maximum time until a daemon notices that a connection has ended.
 const NOTICE_US_MAX: u64 = 4_000_000;
 /// How long the daemon waits for a gateway that may be gone.
 const TIMEOUT_US: u64 = 10_000_000;
@@ -26,13 +26,13 @@ const TIMEOUT_US: u64 = 10_000_000;
 /// A gateway's end of the link to a daemon in another process.
 pub(crate) struct Remote {
     pub(crate) link: RemoteScheduler,
-    /// Whether the daemon has answered on the present connection.
+    /// Whether the daemon has responded on the current connection.
     is_welcome: bool,
     steps: u64,
-    /// Events so far.
+    /// Number of events so far.
     events: u64,
     handlers: BTreeMap<StepId, UnboundedReceiver<Instruction>>,
-    /// Acknowledgements to give once the event of that number is on record.
+    /// Acknowledgements to send once the event with that number is on record.
     waiting: VecDeque<(u64, Recording, AckTo)>,
 }
 
@@ -48,7 +48,7 @@ impl Remote {
         }
     }
 
-    /// Keeps an event until it is on record.
+    /// Stores an event until it is on record.
     pub(crate) fn report(&mut self, event: Event, ack: Option<AckTo>) {
         self.events += 1;
         match (event, ack) {
@@ -68,7 +68,7 @@ impl Remote {
 }
 
 impl Simulation {
-    /// The step id that a gateway gives out next.
+    /// The gateway's next step id.
     pub(crate) fn step_id(&mut self, gateway: usize) -> StepId {
         if let Some(remote) = &mut self.gateways[gateway].remote {
             remote.steps += 1;
@@ -79,7 +79,7 @@ impl Simulation {
         step
     }
 
-    /// A daemon has started: its own gateways are new, others come to it.
+    /// A daemon has started: its own gateways are new, others connect to it.
     pub(crate) fn connect_gateways(&mut self, known: &BTreeSet<GatewayId>) {
         let session = self.session;
         for gateway in 0..self.gateways.len() {
@@ -91,7 +91,7 @@ impl Simulation {
             }
         }
         for id in known {
-            let missed = Happening::GatewayMissed { session, id: *id };
+            let missed = ScheduledEvent::GatewayMissed { session, id: *id };
             self.calendar.put(self.now_us + TIMEOUT_US, missed);
         }
     }
@@ -101,8 +101,7 @@ impl Simulation {
         self.links
     }
 
-    /// The daemon is gone, and its own gateways with it: their clients get no
-    /// answer. Others go on.
+    /// The daemon is gone with its own gateways: their clients get no answer. Others continue.
     pub(crate) fn disconnect_gateways(&mut self) {
         for gateway in 0..self.gateways.len() {
             self.gateways[gateway].link = None;
@@ -121,7 +120,7 @@ impl Simulation {
         }
     }
 
-    /// A gateway connects, and says who it is.
+    /// A gateway connects and identifies itself.
     pub(crate) fn gateway_connects(&mut self, gateway: usize, session: u32) {
         if self.session_is_over(session) || self.gateways[gateway].link.is_some() {
             return;
@@ -152,7 +151,7 @@ impl Simulation {
         }
     }
 
-    /// Relays what was not relayed yet.
+    /// Relays events that were not relayed yet.
     pub(crate) fn relay(&mut self, gateway: usize) {
         let g = &self.gateways[gateway];
         if let Some(remote) = g.remote.as_ref().filter(|r| r.is_welcome)
@@ -163,7 +162,7 @@ impl Simulation {
         }
     }
 
-    /// A message of the daemon.
+    /// Handles a message of the daemon.
     pub(crate) fn hear(&mut self, gateway: usize, message: ToGateway) -> Checked {
         let Some(remote) = &mut self.gateways[gateway].remote else {
             return Ok(());
@@ -189,7 +188,7 @@ impl Simulation {
         self.hear_of_records(gateway)
     }
 
-    /// Acknowledges what is on record by now.
+    /// Sends acknowledgements for events that are on record.
     fn hear_of_records(&mut self, gateway: usize) -> Checked {
         while let Some(remote) = &mut self.gateways[gateway].remote {
             let id = remote.link.gateway();
@@ -237,7 +236,7 @@ impl Simulation {
         self.gateway_comes_back(gateway);
     }
 
-    /// The connection breaks; what was on its way is gone.
+    /// The connection breaks; messages in transit are lost.
     pub(crate) fn gateway_cut_off(&mut self, gateway: usize) {
         if self.gateways[gateway].remote.is_some() && self.gateways[gateway].link.is_some() {
             self.counts.count(FaultKind::GatewayCutOff.name());
@@ -252,7 +251,7 @@ impl Simulation {
         let (Some(link), Some(remote)) = (g.link.take(), &g.remote) else {
             return;
         };
-        let left = Happening::GatewayLeft {
+        let left = ScheduledEvent::GatewayLeft {
             session: self.session,
             id: remote.link.gateway(),
             link,
@@ -265,7 +264,7 @@ impl Simulation {
         let session = self.session;
         let at = self.now_us + self.streams.network.below(CONNECT_US_MAX);
         self.calendar
-            .put(at, Happening::GatewayConnects { gateway, session });
+            .put(at, ScheduledEvent::GatewayConnects { gateway, session });
     }
 
     /// The daemon notices that a connection has ended.
@@ -273,7 +272,7 @@ impl Simulation {
         if self.session_is_over(session) {
             return Ok(());
         }
-        let missed = Happening::GatewayMissed { session, id };
+        let missed = ScheduledEvent::GatewayMissed { session, id };
         self.calendar.put(self.now_us + TIMEOUT_US, missed);
         let left = LinkInput::Left {
             gateway: id,
@@ -283,7 +282,7 @@ impl Simulation {
         self.give(Input::Link(left), None)
     }
 
-    /// A gateway had to be back by now.
+    /// A gateway should have returned by now.
     pub(crate) fn gateway_missed(&mut self, session: u32, id: GatewayId) -> Checked {
         if self.session_is_over(session) {
             return Ok(());

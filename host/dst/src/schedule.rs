@@ -1,4 +1,4 @@
-//! Faults, and when each of them strikes.
+//! Faults, and their times.
 
 use super::stream::Stream;
 
@@ -29,7 +29,7 @@ kinds! {
     MessagesDuplicated => "messages-duplicated",
     /// Messages of a gateway are late, and overtake one another.
     MessagesDelayed => "messages-delayed",
-    /// A gateway that is not sure hands a step over once more.
+    /// A gateway in doubt submits a step again.
     ArrivalRepeated => "arrival-repeated",
     /// An engine answers 503.
     EngineFailing => "engine-failing",
@@ -43,7 +43,7 @@ kinds! {
     CapacityChanged => "capacity-changed",
     /// The owner takes an engine out, and brings it back later.
     WorkerRemoved => "worker-removed",
-    /// The daemon takes a healthy engine to be lost.
+    /// The daemon considers a healthy engine lost.
     FalseAlarm => "false-alarm",
     /// The database does not answer.
     DatabaseDown => "database-down",
@@ -64,7 +64,7 @@ kinds! {
     PolicySlow => "policy-slow",
     /// Policies do not answer.
     PolicyMute => "policy-mute",
-    /// Policies leave programs out, name some twice, or in a foolish order.
+    /// Policies omit programs, duplicate some, or use a bad order.
     PolicyWrong => "policy-wrong",
     /// Policies answer with unknown ids, or another kind of answer.
     PolicyNonsense => "policy-nonsense",
@@ -82,15 +82,15 @@ kinds! {
     TransferToldTwice => "transfer-told-twice",
     /// The result of a transfer is reported late, perhaps after it was cancelled.
     TransferToldLate => "transfer-told-late",
-    /// A copy holds fewer tokens, or more, than were asked for.
+    /// A copy has fewer tokens, or more, than were requested.
     CopyDiffers => "copy-differs",
     /// A copy in host memory is lost, or damaged silently.
     CopyLost => "copy-lost",
     /// The daemon's machine restarts: its host memory is empty.
     HostLost => "host-lost",
-    /// No engine is known to offload any more: there is no host memory to plan with.
+    /// No engine is found to support offloading any more, so that no host memory is planned with.
     NoOffloads => "no-offloads",
-    /// No engine is known to move caches to another one any more.
+    /// No engine is found to support moves to another one any more.
     NoMoves => "no-moves",
     /// An operator cordons an engine, and takes it back later.
     WorkerCordoned => "worker-cordoned",
@@ -99,7 +99,7 @@ kinds! {
 }
 
 impl FaultKind {
-    /// Those that strike where caches are moved.
+    /// Faults of transfers.
     pub(crate) const OF_TRANSFERS: &'static [Self] = &[
         Self::TransferFails,
         Self::TransferHangs,
@@ -110,20 +110,20 @@ impl FaultKind {
         Self::HostLost,
     ];
 
-    /// What engines are found to lack.
+    /// Faults of engines' detected capabilities.
     pub(crate) const OF_MEANS: &'static [Self] = &[Self::NoOffloads, Self::NoMoves];
 
-    /// What operators do.
+    /// Faults by operators.
     pub(crate) const OF_OPERATORS: &'static [Self] = &[Self::WorkerCordoned, Self::WorkerDrained];
 
-    /// Those that strike anywhere.
+    /// Faults that apply to every simulation.
     pub(crate) fn ordinary() -> Vec<Self> {
         let apart = [Self::OF_TRANSFERS, Self::OF_MEANS, Self::OF_OPERATORS].concat();
         let all = Self::ALL.iter().copied();
         all.filter(|kind| !apart.contains(kind)).collect()
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
@@ -137,19 +137,19 @@ pub(crate) struct Fault {
     pub(crate) at_us: u64,
     /// When it ends.
     pub(crate) until_us: u64,
-    /// Which engine or gateway it strikes, modulo how many there are.
+    /// The engine or gateway that it affects, modulo their number.
     pub(crate) target: usize,
-    /// How hard, in percent.
+    /// Strength, in percent.
     pub(crate) strength: u64,
 }
 
-/// Most faults of one simulation.
+/// Maximum number of faults of one simulation.
 const FAULTS_MAX: u64 = 24;
-/// Longest outage, in virtual microseconds.
+/// Maximum duration of an outage, in virtual microseconds.
 const OUTAGE_US_MAX: u64 = 30_000_000;
 
-/// Draws a schedule of some of these kinds that ends by `end_us`. Each simulation has some only:
-/// many faults of few kinds find other bugs than a little of everything.
+/// Draws a schedule of some of these kinds that ends by `end_us`. Each simulation only has some
+/// kinds: many faults of few kinds find other bugs than a few of every kind.
 pub(crate) fn draw(stream: &mut Stream, of: &[FaultKind], end_us: u64) -> Vec<Fault> {
     let share = stream.pick(&[15, 30, 50, 100]);
     let kinds: Vec<FaultKind> = of
@@ -177,7 +177,7 @@ pub(crate) fn draw(stream: &mut Stream, of: &[FaultKind], end_us: u64) -> Vec<Fa
     faults
 }
 
-/// What of the schedule is going on.
+/// The active faults.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveFaults {
     active: Vec<(usize, Fault)>,
@@ -192,20 +192,20 @@ impl ActiveFaults {
         self.active.retain(|(other, _)| *other != index);
     }
 
-    /// The strength of a fault that is going on.
+    /// The strength of an active fault.
     pub(crate) fn strength(&self, kind: FaultKind) -> Option<u64> {
         let found = self.active.iter().find(|(_, fault)| fault.kind == kind);
         found.map(|(_, fault)| fault.strength)
     }
 
-    /// The strength of a fault that strikes the `target`th of so many.
+    /// The strength of an active fault that affects this target, out of `of`.
     pub(crate) fn strikes(&self, kind: FaultKind, target: usize, of: usize) -> Option<u64> {
         let mut active = self.active.iter();
         let found = active.find(|(_, fault)| fault.kind == kind && fault.target % of == target);
         found.map(|(_, fault)| fault.strength)
     }
 
-    /// The latest end of what is going on, of one kind.
+    /// The latest end of the active faults of a kind.
     pub(crate) fn until(&self, kind: FaultKind) -> Option<u64> {
         let of_kind = self.active.iter().filter(|(_, fault)| fault.kind == kind);
         of_kind.map(|(_, fault)| fault.until_us).max()

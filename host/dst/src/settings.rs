@@ -1,5 +1,5 @@
-//! Settings of the simulations in which caches leave engines, and of rollouts. Their streams are
-//! their own, so that all other simulations stay as they were.
+//! Settings of simulations with transfers of caches, and of rollouts. They have their own streams,
+//! so that all other simulations stay unchanged.
 
 use super::stream::Stream;
 use treadle_core::bindings::EVERYONE;
@@ -23,15 +23,15 @@ pub(crate) const DEFAULTS: &str = "defaults 927854";
 /// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 
-/// How transfers and preempted steps behave where nothing is wrong.
+/// The timing of transfers and preempted steps without faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransferProfile {
-    /// Tokens of context that a link moves in a second, in truth.
+    /// True speed of a link, in tokens of context per second.
     pub(crate) tokens_per_s: u64,
     /// Longest time until the result of a transfer is reported, and until a cancelled one has
     /// stopped.
     pub(crate) report_delay_us_max: u64,
-    /// Of a hundred steps that are to be preempted, those that can't and run on.
+    /// Percentage of steps to preempt that can't be preempted and run on.
     pub(crate) runs_on_percent: u64,
 }
 

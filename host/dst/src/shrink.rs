@@ -3,21 +3,21 @@
 
 use super::{FaultKind, Options, Outcome, explore};
 
-/// Variants that are tried at most.
+/// Maximum number of variants that are tried.
 const TRIES_MAX: usize = 120;
 
-/// The smallest failing variant that was found.
+/// The smallest failing variant found.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The rest of the simulation.
+    /// The options of that variant.
     pub options: Options,
     /// Its outcome.
     pub outcome: Outcome,
-    /// Variants that were tried.
+    /// Number of variants that were tried.
     pub tries: usize,
 }
 
-/// Makes a failing simulation smaller.
+/// Shrinks a failing simulation.
 pub fn shrink(seed: u64, options: &Options) -> Option<Shrunk> {
     let outcome = explore(seed, options);
     outcome.violation.as_ref()?;
@@ -69,7 +69,7 @@ impl Shrunk {
         }
     }
 
-    /// Fewer of something: first by halves, then one by one.
+    /// Reduces a number: first by halves, then by one.
     fn halve(
         &mut self,
         seed: u64,

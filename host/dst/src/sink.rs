@@ -1,17 +1,17 @@
-//! The publisher, the broker and a consumer that keeps its own record.
+//! The publisher, the broker, and a consumer with its own record.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::database::Row;
 use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::rc::Rc;
 
-/// Messages published before the cursor moves.
+/// Number of messages published before the cursor moves.
 const PUBLISH_MAX: usize = 128;
 
-/// A consumer: it takes each event once, by its number.
+/// A consumer, which takes each event once, by its number.
 #[derive(Default)]
 pub(crate) struct Consumer {
     pub(crate) record: Vec<Rc<Row>>,
@@ -44,13 +44,14 @@ impl Consumer {
 }
 
 impl Simulation {
-    /// The publisher of a daemon reads on from the cursor.
+    /// A daemon's publisher continues from the cursor.
     pub(crate) fn publish(&mut self, session: u32) -> Checked {
         if self.session_is_over(session) {
             return Ok(());
         }
-        let again = self.now_us + self.streams.sink.between(1, self.plan.habits.publish_us);
-        self.calendar.put(again, Happening::Publish { session });
+        let again = self.now_us + self.streams.sink.between(1, self.plan.behaviour.publish_us);
+        self.calendar
+            .put(again, ScheduledEvent::Publish { session });
         if self
             .active_faults
             .strength(FaultKind::DatabaseDown)
@@ -89,7 +90,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// In the end the consumer has what the journal has.
+    /// Checks that in the end the consumer has all events of the journal.
     pub(crate) fn compare_consumer(&self) -> Checked {
         if self.consumer.record == self.database.rows {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Seeded random streams, one for each purpose, so that a change of one part of a simulation leaves
-//! the draws of the others as they were.
+//! Seeded random streams, one for each purpose, so that a change of one part of a simulation does
+//! not change the draws of the others.
 //!
-//! `SplitMix64`, spelled out: a seed that is written down must mean the same
-//! after an upgrade of any crate.
+//! `SplitMix64`, implemented here: a recorded seed must mean the same after an upgrade of any
+//! crate.
 
 /// A random stream.
 #[derive(Clone, Debug)]
@@ -39,22 +39,22 @@ impl Stream {
         low + self.below(high - low + 1)
     }
 
-    /// As `between`, but small ones are likelier.
+    /// As `between`, with small numbers being likelier.
     pub(crate) fn between_low(&mut self, low: u64, high: u64) -> u64 {
         self.between(low, high).min(self.between(low, high))
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability in percent.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of some.
+    /// One of the items.
     pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// Some in another order.
+    /// Shuffles the items.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

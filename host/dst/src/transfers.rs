@@ -1,8 +1,8 @@
-//! The transfer executor: each transfer takes its time, some fail, and the results reach the daemon
-//! in order. Copies in host memory outlive the daemon; the executor does not.
+//! The transfer executor: each transfer takes time, some fail, and the results reach the daemon in
+//! order. Copies in host memory outlive the daemon; the executor does not.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
@@ -12,12 +12,12 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 use treadle_scheduler::orders::{Order, Transferred, Work};
 use treadle_scheduler::scheduler::Input;
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Clone, Debug)]
 struct PendingTransfer {
     program: ProgramId,
     work: Work,
-    /// The program's context when it began, as its agent knows it.
+    /// The program's context when it began, according to its agent.
     context: u64,
     fails: bool,
 }
@@ -47,13 +47,13 @@ impl PendingTransfer {
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     program: ProgramId,
-    /// What its agent's context was when it was made, and under which daemon.
+    /// Its agent's context when it was made, and the daemon session.
     context: u64,
     session: u32,
     damaged: bool,
 }
 
-/// Host memory, and what a daemon has under way.
+/// Host memory, and a daemon's transfers in progress.
 #[derive(Debug, Default)]
 pub(crate) struct TransferExecutor {
     stored: BTreeMap<Box<str>, Stored>,
@@ -65,19 +65,19 @@ pub(crate) struct TransferExecutor {
 }
 
 impl TransferExecutor {
-    /// Nothing is held and nothing moves.
+    /// Whether there are no copies and no transfers.
     pub(crate) fn is_idle(&self) -> bool {
         self.stored.is_empty() && self.pending.is_empty()
     }
 
-    /// What there is, for people.
+    /// Copies and transfers, as text.
     pub(crate) fn what_is_left(&self) -> String {
         format!("copies {:?}, transfers {:?}", self.stored, self.pending)
     }
 }
 
 impl Simulation {
-    /// Carries out an order of the scheduler.
+    /// Carries out a command of the scheduler.
     pub(crate) fn order_transfer(&mut self, order: Order) -> Checked {
         match order {
             Order::Begin {
@@ -102,7 +102,7 @@ impl Simulation {
                 if !goes_on {
                     let at = self.now_us + self.streams.transfers.below(self.report_delay_us_max());
                     let session = self.session;
-                    let stops = Happening::TransferStops {
+                    let stops = ScheduledEvent::TransferStops {
                         session,
                         transfer_id,
                     };
@@ -118,16 +118,16 @@ impl Simulation {
     }
 
     fn report_delay_us_max(&self) -> u64 {
-        self.plan.habits.transfers.report_delay_us_max
+        self.plan.behaviour.transfers.report_delay_us_max
     }
 
-    /// What an agent's context is by its own account.
+    /// The context according to an agent.
     fn context_of(&self, key: &str) -> u64 {
         let index = self.plan.agents.iter().position(|a| *a.key == *key);
         index.map_or(0, |index| self.agents[index].context())
     }
 
-    /// Whether a step of the program has ended at its gateway, and the daemon has not heard of that.
+    /// Whether a step of the program has ended at its gateway without the daemon knowing.
     fn is_behind(&self, program: ProgramId) -> bool {
         let daemon = self.daemon.as_ref();
         let core = daemon.map(|daemon| daemon.scheduler.core().programs());
@@ -164,7 +164,7 @@ impl Simulation {
 
     fn begin_transfer(&mut self, transfer_id: u64, mut transfer: PendingTransfer) {
         let tokens = transfer.tokens();
-        let habits = self.plan.habits.transfers;
+        let habits = self.plan.behaviour.transfers;
         let stream = &mut self.streams.transfers;
         let whole_us = 500 + tokens * 1_000_000 / habits.tokens_per_s;
         let mut takes_us = stream.between(whole_us / 2, whole_us * 3 / 2);
@@ -198,7 +198,7 @@ impl Simulation {
         self.transfers.pending.insert(transfer_id, transfer);
         if takes_us < u64::MAX {
             let session = self.session;
-            let ends = Happening::TransferEnds {
+            let ends = ScheduledEvent::TransferEnds {
                 session,
                 transfer_id,
             };
@@ -213,7 +213,7 @@ impl Simulation {
         }
     }
 
-    /// A transfer has come to its end, and is reported.
+    /// A transfer ends and is reported.
     pub(crate) fn transfer_ends(&mut self, session: u32, transfer_id: u64) {
         if self.session_is_over(session) {
             return;
@@ -282,7 +282,7 @@ impl Simulation {
     /// Sends a report to the daemon, behind those before it.
     fn report_transfer(&mut self, transfer_id: u64, event: Event) {
         let stream = &mut self.streams.transfers;
-        let mut delay = stream.below(self.plan.habits.transfers.report_delay_us_max);
+        let mut delay = stream.below(self.plan.behaviour.transfers.report_delay_us_max);
         let late = self.active_faults.strength(FaultKind::TransferToldLate);
         if late.is_some_and(|strength| stream.percent(strength)) {
             self.counts.count(FaultKind::TransferToldLate.name());
@@ -293,7 +293,7 @@ impl Simulation {
         let at = (self.now_us + delay).max(self.transfers.reported_until_us);
         self.transfers.reported_until_us = at;
         let session = self.session;
-        let told = Happening::TransferReported {
+        let told = ScheduledEvent::TransferReported {
             session,
             transfer_id,
             event: Box::new(event),
@@ -325,7 +325,7 @@ impl Simulation {
                 | ProgramEvent::ProgramMigrated { program, .. }
                 | ProgramEvent::MigrationFailed { program, .. },
             ) => *program,
-            // Of copies there is no doubt.
+            // Reports about copies are reliable.
             _ => return self.handle(event, None),
         };
         if self.injected_bug == Some(InjectedBug::StaleTransfers) {
@@ -356,7 +356,7 @@ impl Simulation {
         }
     }
 
-    /// A copy is evicted, or is damaged silently.
+    /// Evicts a copy, or damages it silently.
     pub(crate) fn lose_copy(&mut self, strength: u64) {
         let stored = &mut self.transfers.stored;
         if stored.is_empty() {
@@ -378,13 +378,13 @@ impl Simulation {
         }
     }
 
-    /// The daemon is gone, and all transfers with it.
+    /// The daemon is gone with all its transfers.
     pub(crate) fn end_transfers(&mut self) {
         self.transfers.pending.clear();
         self.transfers.reported_until_us = 0;
     }
 
-    /// The machine that the daemon ran on restarts.
+    /// The daemon's machine restarts.
     pub(crate) fn lose_host(&mut self) -> Checked {
         self.counts.count(FaultKind::HostLost.name());
         self.kill_daemon()?;
@@ -392,8 +392,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// A daemon starts: copies that the core takes to be there and that are gone are reported, and
-    /// unknown ones are dropped.
+    /// A daemon starts: copies that the core expects but that are gone are reported, and unknown
+    /// ones are dropped.
     pub(crate) fn compare_copies(&mut self) {
         let Some(daemon) = &self.daemon else {
             return;

@@ -1,7 +1,7 @@
-//! Engines and their owners: the daemon looks after those that are wanted.
+//! Engines and their owners: the daemon probes those that are wanted.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::outcome::Checked;
 use super::schedule::FaultKind;
@@ -9,11 +9,11 @@ use treadle_core::worker::{Health, WorkerState};
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
-/// Probes without an answer after which an engine is taken to be lost.
+/// Number of unanswered probes after which an engine counts as lost.
 const MISSES_MAX: u32 = 2;
 
 impl Simulation {
-    /// An owner reports whether it wants its engine to be registered, until that is acknowledged.
+    /// An owner requests registration or removal of its engine, until that is acknowledged.
     pub(crate) fn report_owner_wish(&mut self, engine: usize) -> Checked {
         let e = &self.engines[engine];
         if e.acknowledged || self.daemon.is_none() {
@@ -52,7 +52,7 @@ impl Simulation {
         self.report_order(engine)
     }
 
-    /// Operators order what an engine is to do, until that is acknowledged.
+    /// Operators order an engine's state, until that is acknowledged.
     pub(crate) fn report_order(&mut self, engine: usize) -> Checked {
         let e = &self.engines[engine];
         if e.orders_acknowledged == e.orders || self.daemon.is_none() {
@@ -63,18 +63,18 @@ impl Simulation {
         self.handle(ordered, Some(AckTo::Operator(engine, e.orders)))
     }
 
-    /// Looks after an engine: whether it answers, and what it holds.
+    /// Probes an engine: whether it answers, and its capacity.
     pub(crate) fn probe(&mut self, session: u32, engine: usize) -> Checked {
         if self.session_is_over(session) {
             return Ok(());
         }
         let again = self.now_us
-            + self
-                .streams
-                .daemon
-                .between(self.plan.habits.probe_us / 2, self.plan.habits.probe_us);
+            + self.streams.daemon.between(
+                self.plan.behaviour.probe_us / 2,
+                self.plan.behaviour.probe_us,
+            );
         self.calendar
-            .put(again, Happening::Probe { session, engine });
+            .put(again, ScheduledEvent::Probe { session, engine });
         self.settle_means()?;
         let worker = WorkerId(engine as u32);
         let Some(daemon) = &mut self.daemon else {

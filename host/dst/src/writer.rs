@@ -1,7 +1,7 @@
-//! The daemon's journal: transactions, and what is acknowledged and confirmed once they are done.
+//! The daemon's journal: transactions, and what is acknowledged and confirmed after them.
 
 use super::Simulation;
-use super::calendar::Happening;
+use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::database::Row;
 use super::injected_bug::InjectedBug;
@@ -14,11 +14,11 @@ use treadle_core::actions::ActionCommand;
 use treadle_scheduler::link::ToGateway;
 use treadle_scheduler::scheduler::Records;
 
-/// Events in one transaction.
+/// Maximum number of events in one transaction.
 const TRANSACTION_EVENTS_MAX: usize = 64;
 
 impl Simulation {
-    /// Takes rows in that are to be written, and whom to notify then.
+    /// Queues rows to write, and acknowledgements to send then.
     pub(super) fn journal(&mut self, records: Records, mut ack: Option<AckTo>) {
         let Some(daemon) = &mut self.daemon else {
             return;
@@ -52,7 +52,7 @@ impl Simulation {
         daemon.relayed.extend(relayed);
     }
 
-    /// Begins a transaction, if none is under way and something is to write.
+    /// Begins a transaction, if none is in progress and there is something to write.
     pub(super) fn write(&mut self) {
         let early = self.injected_bug == Some(InjectedBug::AckBeforeCommit);
         let Some(daemon) = &mut self.daemon else {
@@ -78,9 +78,9 @@ impl Simulation {
             + self
                 .streams
                 .daemon
-                .between(1, self.plan.habits.commit_us_max);
+                .between(1, self.plan.behaviour.commit_us_max);
         let session = self.session;
-        self.calendar.put(at, Happening::Commit { session });
+        self.calendar.put(at, ScheduledEvent::Commit { session });
     }
 
     /// The database answers, or the daemon gives up waiting for it.
@@ -112,7 +112,7 @@ impl Simulation {
             });
             daemon.transaction = Some(rows);
             let at = self.now_us + self.streams.daemon.between(10_000, 500_000);
-            self.calendar.put(at, Happening::Commit { session });
+            self.calendar.put(at, ScheduledEvent::Commit { session });
             return Ok(());
         }
         let early = u64::from(self.injected_bug == Some(InjectedBug::AckOneEarly));
@@ -129,7 +129,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Notifies gateways in other processes, and the executor, of what is on record.
+    /// Notifies gateways in other processes, and the executor, of events on record.
     fn notify_recorded(&mut self, through: u64) {
         self.actions_recorded(through);
         let Some(daemon) = &mut self.daemon else {
@@ -160,7 +160,7 @@ impl Simulation {
         }
     }
 
-    /// What was acknowledged is in the journal, byte for byte.
+    /// Checks that everything acknowledged is in the journal, byte for byte.
     pub(crate) fn check_acknowledged(&self) -> Checked {
         for row in &self.acknowledged {
             let found = self.database.rows.get(row.seq as usize - 1);

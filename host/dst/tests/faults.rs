@@ -1,5 +1,5 @@
-//! Deterministic simulation testing: thousands of simulations, those that found bugs before, and
-//! deliberate faults that must be found.
+//! Deterministic simulation testing: many simulations, including seeds that found bugs before, and
+//! injected bugs that must be detected.
 
 use treadle_dst::{FaultKind, InjectedBug, Options, explore, shrink};
 
@@ -8,7 +8,7 @@ const SEEDS_PER_TEST: u64 = 500;
 /// The seeds that found bugs.
 const REGRESSIONS: &str = include_str!("../../../tests/seeds.txt");
 
-/// Fails with the command that repeats a failing simulation.
+/// Fails with the command that reproduces a failing simulation.
 fn run_seed(seed: u64, options: &Options) {
     let outcome = explore(seed, options);
     let Some(violation) = outcome.violation else {

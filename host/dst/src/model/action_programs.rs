@@ -1,5 +1,5 @@
-//! Actions of programs: with a program its actions end, an action keeps its program, and what a
-//! program is told of its actions is so.
+//! Actions of programs: actions end with their program, an open action keeps its program, and what
+//! a program is told about its actions is correct.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -12,7 +12,7 @@ use treadle_core::actions::Outcome;
 use treadle_core::program::Program;
 use treadle_model::{ActionId, ProgramId, StepId, Timestamp};
 
-/// What is known of a program's actions that are over.
+/// A program's ended actions.
 #[derive(Clone, Debug, Default)]
 struct Over {
     last_ok: Option<bool>,
@@ -20,31 +20,31 @@ struct Over {
     last_at: Timestamp,
 }
 
-/// Calls of a tool that have ended: how many, how many of them failed, and their time, in all and of
-/// the longest, in microseconds.
+/// Ended calls of a tool: their number, the number of failures, and their total and longest time,
+/// in microseconds.
 type Calls = (u64, u64, u64, u64);
 
-/// What is known of actions of programs.
+/// The actions of programs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramsActions {
     over: BTreeMap<ProgramId, Over>,
-    /// By job and tool.
+    /// Calls by job and tool.
     calls: BTreeMap<(Box<str>, Box<str>), Calls>,
 }
 
 impl Model {
-    /// Whether there is such a program.
+    /// Whether the program is live.
     pub(crate) fn is_live(&self, program: &str) -> bool {
         self.keys.contains_key(program)
     }
 
-    /// An action of a live program is open.
+    /// Whether an action of the program is open.
     pub(super) fn is_kept_by_action(&self, program: ProgramId) -> bool {
         let mut open = self.actions.open.values();
         open.any(|action| action.program == Some(program))
     }
 
-    /// An engine failed a step for good, or refused its request.
+    /// An engine failed a step finally, or rejected its request.
     pub(super) fn end_failed(&mut self, step: StepId, rejected: bool) -> Checked {
         let program = self.steps.get(&step).map(|step| step.program);
         self.end(step, Ending::Failed)?;
@@ -54,7 +54,7 @@ impl Model {
         Ok(())
     }
 
-    /// A request that was wrong ends a program none of whose steps ran.
+    /// A rejected request ends a program none of whose steps ran.
     pub(super) fn close_unborn(&mut self, program: ProgramId) {
         let p = self.programs.get(&program);
         let is_unborn = p.is_some_and(|p| p.steps_finished == 0 && p.steps.is_empty());
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// The program is over, and with it what is known of it.
+    /// The program has ended: removes its actions.
     pub(super) fn close(&mut self, program: ProgramId) {
         self.caches.stays(program);
         if let Some(p) = self.programs.remove(&program) {
@@ -73,14 +73,14 @@ impl Model {
         }
     }
 
-    /// When the last action of a program ended.
+    /// Time at which the last action of a program ended.
     pub(super) fn last_action_at(&self, program: ProgramId) -> Timestamp {
         let over = self.actions.of_programs.over.get(&program);
         over.map_or(Timestamp(0), |over| over.last_at)
     }
 
-    /// An action is over; its last attempt ended so, if that did not end before. What its program was
-    /// never told of is not told either.
+    /// An action has ended, with its last attempt unless that ended before. If its program was
+    /// never told about the action, neither is it about the end.
     pub(super) fn action_over(&mut self, action: &ActionFacts, last: Option<&(Attempt, Outcome)>) {
         let program = action.program.filter(|_| action.told);
         let Some((id, p)) = program.and_then(|id| Some((id, self.programs.get(&id)?))) else {
@@ -112,7 +112,7 @@ impl Model {
         calls.3 = calls.3.max(took_us);
     }
 
-    /// Compares what programs know of their actions, and what was learnt of their tools.
+    /// Compares programs' views of their actions, and the learnt times of their tools.
     pub(super) fn check_actions_of_programs(&self, core: &Core) -> Checked {
         let mut of_programs: BTreeMap<ProgramId, Vec<(ActionId, &ActionFacts)>> = BTreeMap::new();
         for (id, action) in &self.actions.open {
@@ -169,7 +169,7 @@ impl Model {
         )
     }
 
-    /// Whether a program knows when its action began, or expects that no sooner than it can be.
+    /// Whether a program knows when its action began, or expects no earlier time than possible.
     fn is_expected(&self, facts: &ActionFacts, known: &Action) -> bool {
         if known.tool != facts.spec.kind {
             return false;

@@ -1,4 +1,4 @@
-//! Actions: who waits, who runs and with what, by events and commands alone.
+//! Actions: which wait and which run with which resources, from events and commands only.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -11,60 +11,60 @@ use treadle_core::{Core, Event};
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, ProgramId, Timestamp};
 
-/// An attempt under way.
+/// A running attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     pub(super) grants: Vec<Grant>,
     /// When it was started.
     pub(super) since: Timestamp,
     pub(super) begun: Option<Timestamp>,
-    /// It was to end before it began.
+    /// Whether it was to stop before it began.
     pub(super) began_late: bool,
-    /// It is to end.
+    /// Whether it is to stop.
     stops: bool,
-    /// What it exits with is what it ended as, even if it is to end.
+    /// Whether its exit counts as its outcome even if it is to stop.
     pub(super) exits_count: bool,
-    /// The daemon in which it was last heard of.
+    /// The daemon session of its last report.
     session: u64,
 }
 
-/// An action that is not over.
+/// An open action.
 #[derive(Clone, Debug)]
 pub(super) struct ActionFacts {
     pub(super) spec: ActionSpec,
     /// Its program, if that was live.
     pub(super) program: Option<ProgramId>,
     pub(super) submitted: Timestamp,
-    /// Its program was told of it.
+    /// Whether its program was told about it.
     pub(super) told: bool,
-    /// Since when it waits, if it does.
+    /// Time since when it has been waiting, if it waits.
     pub(super) waits_since: Timestamp,
     attempts: u32,
     pub(super) runs: Option<Attempt>,
 }
 
-/// What is known of actions.
+/// The actions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionsFacts {
     resources: Vec<Resource>,
-    /// What groups of jobs may hold of them.
+    /// Shares of groups of jobs.
     shares: Option<Shares>,
     pub(super) open: BTreeMap<ActionId, ActionFacts>,
     pub(super) of_programs: ProgramsActions,
     now: Timestamp,
     last: u64,
     session: u64,
-    /// Requests of each quota, by when they began.
+    /// Requests of each quota, by start time.
     requests: BTreeMap<Box<str>, Vec<(Timestamp, u64)>>,
-    /// Those that the present event has started.
+    /// Actions that the current event has started.
     started: Vec<ActionId>,
-    /// Those that the present event must end.
+    /// Actions that the current event must end.
     ends: BTreeSet<ActionId>,
-    /// Those that the present event must stop.
+    /// Actions that the current event must stop.
     stops: BTreeSet<ActionId>,
-    /// Attempts that ended with the present event.
+    /// Attempts that ended with the current event.
     over: BTreeMap<ActionId, (Attempt, Outcome)>,
-    /// Those that the allocation policy is asked about.
+    /// Actions that the allocation policy is asked about.
     asked: BTreeSet<ActionId>,
 }
 
@@ -80,7 +80,8 @@ impl ActionsFacts {
         }
     }
 
-    /// An attempt is over, and what it had is free. Unless it may be made again, so is its action.
+    /// An attempt has ended and its resources are free. So has its action, unless it may be
+    /// retried.
     fn attempt_over(&mut self, id: ActionId, attempt: u32, outcome: Outcome, again: bool) {
         let Some(facts) = self.open.get_mut(&id) else {
             return;
@@ -95,7 +96,7 @@ impl ActionsFacts {
         self.over.insert(id, (runs, outcome));
     }
 
-    /// Nobody knows what became of some attempts.
+    /// The outcomes of some attempts are unknown.
     fn attempts_lost(&mut self, is_lost: impl Fn(&Attempt) -> bool) {
         let runs = |a: &ActionFacts| a.runs.as_ref().is_some_and(&is_lost);
         let lost = self.open.iter().filter(|(_, a)| runs(a));
@@ -116,7 +117,7 @@ impl ActionsFacts {
         }
     }
 
-    /// With a program its actions are withdrawn.
+    /// Withdraws a program's actions when it ends.
     pub(super) fn program_over(&mut self, key: &str) {
         let of_it = |a: &ActionFacts| a.spec.program.as_deref() == Some(key);
         let of_it = self.open.iter().filter(|(_, a)| of_it(a));
@@ -223,14 +224,14 @@ impl ActionsFacts {
         Ok(())
     }
 
-    /// The group of an action's job, where groups share.
+    /// The group of an action's job, if groups share.
     fn group<'a>(&self, action: &'a ActionFacts) -> &'a str {
         self.shares
             .as_ref()
             .map_or("", |_| prefix_of(&action.spec.job))
     }
 
-    /// A group that holds more of a resource than its share.
+    /// A group that exceeds its share of a resource, as text.
     fn beyond_share(&self, resource: &str, total: u64) -> Option<String> {
         let shares = self.shares.as_ref()?;
         let mut held = BTreeMap::<&str, u64>::new();
@@ -259,7 +260,7 @@ impl ActionsFacts {
 }
 
 impl Model {
-    /// The meaning of an event for actions.
+    /// Applies an event to actions.
     pub(super) fn learn_of_actions(&mut self, event: &Event) {
         match event {
             Event::Action(ActionEvent::ActionSubmitted { action, spec }) => {
@@ -294,7 +295,7 @@ impl Model {
                     );
                 };
                 if !runs.stops {
-                    // What ran for too long may have ended by itself just then.
+                    // An attempt that exceeded its time may have ended by itself at the same time.
                     let is_late = matches!(event, Event::TimerFired) && runs.begun.is_some();
                     (runs.stops, runs.exits_count) = (true, is_late);
                 }
@@ -318,7 +319,7 @@ impl Model {
         }
     }
 
-    /// Compares the core with what is known of actions.
+    /// Compares the core's actions with the model's.
     pub(super) fn check_actions(&self, core: &Core) -> Checked {
         let facts = &self.actions;
         if let Some(action) = facts.ends.iter().find(|id| facts.open.contains_key(id)) {
@@ -401,7 +402,7 @@ impl Model {
         broken("action-sums", format!("{resource:?} has given {grants:?}"))
     }
 
-    /// No action has overtaken one that is served before it.
+    /// Checks that no action has overtaken one that is served before it.
     fn check_action_order(&self) -> Checked {
         let facts = &self.actions;
         for later in &facts.started {

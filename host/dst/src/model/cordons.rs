@@ -1,5 +1,5 @@
-//! Workers that operators have taken out of service: nothing is placed there, and those that are
-//! draining lose their programs as soon as nothing of them runs.
+//! Workers that operators have taken out of service: nothing is placed there, and draining ones
+//! lose their programs as soon as none of the programs' steps run.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -45,7 +45,7 @@ impl Model {
         }
     }
 
-    /// The program's worker is draining, and nothing of it runs.
+    /// Whether the program's worker is draining and none of its steps run.
     pub(super) fn is_to_leave(&self, program: ProgramId) -> bool {
         let place = self.programs.get(&program).and_then(|p| p.place);
         place.is_some_and(|worker| self.is_draining(worker)) && !self.runs_anything(program)
@@ -56,7 +56,7 @@ impl Model {
         w.is_some_and(|w| w.state == WorkerState::Draining)
     }
 
-    /// No program comes to a worker that is out of service.
+    /// Checks that no program is placed on a worker that is out of service.
     pub(super) fn check_in_service(&self, program: ProgramId, worker: WorkerId) -> Checked {
         let w = self.workers.get(&worker);
         match w.filter(|w| w.state != WorkerState::Active) {

@@ -1,4 +1,4 @@
-//! What the model knows of each thing.
+//! The model's state of each step, program and worker.
 
 use super::prefill::{PromptSpeed, Prompts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,14 +30,14 @@ impl Ending {
     }
 }
 
-/// Where a step is.
+/// The place of a step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum At {
-    /// Just arrived or taken back: the core has not decided yet where it goes.
+    /// Just arrived or taken back: the core has not decided its place yet.
     Hand,
     /// In the queue.
     Queue,
-    /// At a worker, in the worker's so-manieth life.
+    /// At a worker, with the number of the worker's life.
     Worker(WorkerId, u32),
 }
 
@@ -49,26 +49,26 @@ pub(super) struct StepFacts {
     /// When its waiting would have begun had it waited without a break: time
     /// at engines does not count.
     pub(super) waits_since: Timestamp,
-    /// When it was sent to the engine that it is at.
+    /// When it was sent to its current engine.
     pub(super) sent_at: Timestamp,
     pub(super) prompt_tokens: u64,
-    /// Those were counted, not estimated.
+    /// Whether these were counted, not estimated.
     pub(super) exact: bool,
     pub(super) reserved_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) began: bool,
-    /// When the first of them came.
+    /// When the first of them arrived.
     pub(super) began_at: Timestamp,
     pub(super) attempts: u32,
     pub(super) slot: Option<u32>,
-    /// Another daemon sent it, unknown to this one.
+    /// Whether an earlier daemon sent it, unknown to this one.
     pub(super) adopted: bool,
-    /// In a rollout: how urgent it is, once an answer has set it.
+    /// Its priority in a rollout, once an answer has set it.
     pub(super) priority: i32,
     pub(super) routed: bool,
     /// Whether it is preempted, while it runs.
     pub(super) gives_way: GivesWay,
-    /// The so-manieth that began to wait, when it last did.
+    /// Counter of when it last began to wait.
     pub(super) queued_as: u64,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct ProgramFacts {
     pub(super) steps_finished: u32,
     pub(super) closing: bool,
     pub(super) inferred: bool,
-    /// Programs that named it as the parent that waits for them, since its last step.
+    /// Programs that have named it as their waiting parent since its last step.
     pub(super) awaited: BTreeSet<ProgramId>,
     pub(super) parent: Option<Box<str>>,
     /// When one of those awaited, or of those that they await, last finished a step.
@@ -103,12 +103,12 @@ pub(super) struct ProgramFacts {
     /// Since when (in settled time) it has no step, and nothing happens to its
     /// cache.
     pub(super) idle_since_us: u64,
-    /// Steps that were sent to engines.
+    /// Number of steps that were sent to engines.
     pub(super) steps_sent: u64,
     pub(super) last_output_tokens: u64,
-    /// Its worker has computed its context, or was brought it.
+    /// Whether its worker has computed or received its context.
     pub(super) is_warm: bool,
-    /// An engine has told what it found of one of its prompts.
+    /// Whether an engine has reported its cache hits for one of the program's prompts.
     pub(super) was_told: bool,
 }
 
@@ -127,33 +127,33 @@ impl ProgramFacts {
 pub(super) struct WorkerFacts {
     pub(super) healthy: bool,
     pub(super) leaving: bool,
-    /// What its operator lets it do.
+    /// Its state as set by operators.
     pub(super) state: WorkerState,
     pub(super) capacity: Capacity,
-    /// How often it was lost: what was sent to it before died with that life.
+    /// Number of times that it was lost: whatever was sent to it before is gone.
     pub(super) life: u32,
-    /// Since when (in settled time) it is above its high watermark.
+    /// Since when (in settled time) it has been above its high watermark.
     pub(super) over_since_us: Option<u64>,
-    /// The most programs that were between steps there since then.
+    /// The largest number of programs between steps there since then.
     pub(super) over_idle_most: usize,
-    /// What each shared prefix takes here, by its hash.
+    /// Tokens that each shared prefix takes here, by its hash.
     pub(super) shared: BTreeMap<u64, u64>,
-    /// Room for programs whose caches are on their way here, in tokens.
+    /// Room reserved for programs whose caches are in transfer to it, in tokens.
     pub(super) kept: BTreeMap<ProgramId, u64>,
-    /// Share of its capacity, in millionths, that proved to be needed free.
+    /// Share of its capacity, in millionths, that proved to be needed as free space.
     pub(super) free_ppm: Option<u32>,
-    /// What its engine is taken to keep beyond its KV memory.
+    /// Tokens that its engine is assumed to cache beyond its KV memory.
     pub(super) beyond_tokens: u64,
     /// Prompts that it has yet to compute.
     pub(super) prompts: Prompts,
-    /// Prompt tokens that it computes in a second, and how many prompts showed that.
+    /// Its speed of computing prompts in tokens per second, and the number of samples.
     pub(super) speed: PromptSpeed,
-    /// What software it is.
+    /// The kind of its software.
     pub(super) kind: EngineKind,
 }
 
 impl WorkerFacts {
-    /// It may be given programs.
+    /// Whether it accepts programs.
     pub(super) fn takes_programs(&self) -> bool {
         self.healthy && self.state == WorkerState::Active
     }
@@ -184,10 +184,10 @@ pub(super) struct Ask {
     pub(super) deadline: Timestamp,
 }
 
-/// A restore question, and its answer.
+/// A restore question with its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) candidates: Vec<ProgramId>,
-    /// Those that the answer named; all where it was invalid.
+    /// Programs in the answer; all if it was invalid.
     pub(super) named: BTreeSet<ProgramId>,
 }

@@ -1,4 +1,4 @@
-//! The meaning of each event by itself, before anything was decided.
+//! The effects of each event by itself, before decisions.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -151,7 +151,7 @@ impl Model {
 
     fn step_arrived(&mut self, arrival: &StepArrival) {
         if self.steps.contains_key(&arrival.step) {
-            // Reported once more.
+            // A repeated report.
             return;
         }
         let is_new = !self.keys.contains_key(&arrival.program);
@@ -162,13 +162,13 @@ impl Model {
         let step = self.arrived_step(id, arrival);
         let least = self.least_of(&step);
         let leaves = self.leaves_placement(id, least);
-        let heard = self.heard.prefix.clone();
+        let core_sizes = self.core_sizes.prefix.clone();
         let Some(p) = self.programs.get_mut(&id) else {
             return;
         };
         p.weight_ppm = FULL_WEIGHT_PPM;
         if p.place.is_none() {
-            p.prefix = heard.unwrap_or_else(|| arrival.prefix.clone());
+            p.prefix = core_sizes.unwrap_or_else(|| arrival.prefix.clone());
         }
         p.closing |= arrival.one_shot;
         p.awaited.clear();
@@ -205,7 +205,7 @@ impl Model {
         let facts = ProgramFacts {
             key: arrival.program.clone(),
             job: arrival.job.clone(),
-            prefix: self.heard.prefix.clone().unwrap_or_default(),
+            prefix: self.core_sizes.prefix.clone().unwrap_or_default(),
             steps: std::collections::BTreeSet::new(),
             place: None,
             placed_before: false,
@@ -230,7 +230,10 @@ impl Model {
     }
 
     fn arrived_step(&self, program: ProgramId, arrival: &StepArrival) -> StepFacts {
-        let heard = self.heard.prompt_tokens.filter(|_| arrival.text.is_some());
+        let core_sizes = self
+            .core_sizes
+            .prompt_tokens
+            .filter(|_| arrival.text.is_some());
         let learnt = self
             .jobs
             .get(&arrival.job)
@@ -246,7 +249,7 @@ impl Model {
             at: At::Hand,
             waits_since: self.now,
             sent_at: self.now,
-            prompt_tokens: heard.unwrap_or(arrival.prompt_tokens),
+            prompt_tokens: core_sizes.unwrap_or(arrival.prompt_tokens),
             exact: arrival.exact,
             reserved_tokens: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
@@ -303,7 +306,7 @@ impl Model {
         self.end(step, Ending::Finished)
     }
 
-    /// Those who wait for a program that got something done wait on.
+    /// Programs that wait for one that made progress keep waiting.
     fn family_heard(&mut self, program: ProgramId) {
         let mut id = program;
         for _ in 0..16 {
@@ -331,7 +334,7 @@ impl Model {
             return self.end_failed(step, failure.rejected);
         }
         if s.attempts >= self.config.attempts_max {
-            // To be refused; what follows shows whether it is.
+            // To be refused, as what follows shows.
             return Ok(());
         }
         let failed_at = match s.at {
@@ -377,7 +380,7 @@ impl Model {
         Ok(())
     }
 
-    /// The connections of a gateway are gone.
+    /// The connections of a gateway are lost.
     fn interrupted(&mut self, gateway: GatewayId) -> Checked {
         let steps = self.steps.keys().filter(|step| step.gateway() == gateway);
         let open: Vec<StepId> = steps.copied().collect();
@@ -401,7 +404,7 @@ impl Model {
         }
         if matches!(s.at, At::Worker(..)) {
             s.waits_since.0 += now.since(s.sent_at).micros();
-            // It never ran where it was sent last.
+            // It never ran on the worker of its last dispatch.
             s.attempts = s.attempts.saturating_sub(1);
         }
         s.at = At::Worker(worker, life);
@@ -457,7 +460,7 @@ impl Model {
         }
     }
 
-    /// Ends a step, and its program with it if it was to end.
+    /// Ends a step, and its program if that was to end.
     pub(super) fn end(&mut self, step: StepId, ending: Ending) -> Checked {
         let Some(s) = self.steps.remove(&step) else {
             return broken("ends-once", format!("{step} ends, but is not open"));

@@ -1,8 +1,8 @@
-//! What must be true, worked out from events, commands and decisions alone.
+//! An independent model of the scheduler, computed from events, commands and decisions only.
 //!
-//! The model knows the core's inputs and outputs; it sums up ledgers, placements, waits and
-//! questions itself and asks the core only to compare. It is written for clarity: every sum is made
-//! from scratch.
+//! The model sees the core's inputs and outputs; it derives ledgers, placements, waits and
+//! questions itself, and reads the core's state only to compare. It is written for clarity: every
+//! sum is computed from scratch.
 
 mod action_programs;
 mod actions;
@@ -37,12 +37,12 @@ pub(crate) use facts::Ending;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     config: CoreConfig,
-    /// No policy leaves a program out.
+    /// Whether no policy omits programs.
     honest: bool,
     now: Timestamp,
     sim_us: u64,
-    /// Time during which the scheduler could act: downtime and jumps of the
-    /// clock left out. Bounds on what it does are measured in it.
+    /// Time during which the scheduler could act, without downtime and jumps of the clock. Limits
+    /// on its reactions are measured in it.
     settled_us: u64,
     programs: BTreeMap<ProgramId, ProgramFacts>,
     keys: BTreeMap<Box<str>, ProgramId>,
@@ -52,48 +52,48 @@ pub(crate) struct Model {
     jobs: BTreeMap<Box<str>, JobFacts>,
     /// Mean wait of programs for placement.
     wait_mean_us: u64,
-    /// The starvation bound when the present event came.
+    /// The starvation bound before the current event.
     starvation_bound: Span,
-    /// Prompt tokens that workers compute in a second, once some were measured.
+    /// Workers' median speed of computing prompts in tokens per second, once measured.
     median_speed: Option<u64>,
     asks: BTreeMap<AskId, Ask>,
     next_program: u64,
     next_ask: u64,
-    /// Programs that ended with the present event and are to be forgotten.
+    /// Programs that ended with the current event and must be forgotten.
     closed: BTreeSet<ProgramId>,
-    /// A step of the present event for which there was no program left.
+    /// A step of the current event for which the program limit left no room.
     turned_away: Option<StepId>,
-    /// What the core makes of the sizes in the present event.
-    heard: sizes::Heard,
-    /// The restore question that the present event answered.
+    /// The core's values for the sizes in the current event.
+    core_sizes: sizes::CoreSizes,
+    /// The restore question that the current event answered.
     answered: Option<Answered>,
-    /// Steps that are refused with the present event.
+    /// Steps that are refused with the current event.
     refused: BTreeSet<StepId>,
-    /// Hashes of prefixes of programs placed by the present event.
+    /// Hashes of prefixes of programs placed by the current event.
     newly_shared: BTreeSet<u64>,
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
     actions: ActionsFacts,
     ranked_jobs: BoundJobs,
-    /// Scores of the answer about who is placed.
+    /// Scores of the answer about placements.
     placed: BTreeMap<ProgramId, f64>,
-    /// Programs in lines that this event has placed.
+    /// Programs in run queues that this event has placed.
     placed_now: BTreeSet<ProgramId>,
-    /// The step that the present event adopted, and where it runs.
+    /// The step that the current event adopted, and its worker.
     adopted: Option<(StepId, WorkerId)>,
-    /// Tokens of prompts that the decisions of the present event send to each worker.
+    /// Tokens of prompts that the current event's decisions send to each worker.
     decided_prompts: BTreeMap<WorkerId, u64>,
-    /// The present event serves run queues in their order, and dispatches no other step.
+    /// Whether the current event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
-    /// When the periodic check comes next.
+    /// Time of the next periodic check.
     tick_at: Option<Timestamp>,
-    /// Times that a step began to wait.
+    /// Number of times that a step began to wait.
     queued: u64,
 }
 
 impl Model {
-    /// A model of a scheduler that knows nothing yet.
+    /// A model of a new scheduler.
     pub(crate) fn new(config: CoreConfig, honest: bool) -> Self {
         Self {
             config,
@@ -115,7 +115,7 @@ impl Model {
             next_ask: 0,
             closed: BTreeSet::new(),
             turned_away: None,
-            heard: sizes::Heard::default(),
+            core_sizes: sizes::CoreSizes::default(),
             answered: None,
             refused: BTreeSet::new(),
             newly_shared: BTreeSet::new(),
@@ -134,7 +134,7 @@ impl Model {
         }
     }
 
-    /// Takes in an event and what the core made of it, and checks both.
+    /// Applies an event and the core's output, and checks both.
     pub(crate) fn follow(
         &mut self,
         core: &Core,
@@ -159,7 +159,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares the core with the model, and checks bounds on time.
+    /// Compares the core with the model, and checks limits on time.
     pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
         self.compare(core)?;
         self.check_caches(core, event)?;

@@ -1,5 +1,5 @@
-//! What the core made of an event: decisions, then commands, each checked
-//! against what the model knows at that moment.
+//! The core's output for an event: decisions, then commands, each checked against the model's state
+//! at that moment.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -90,7 +90,7 @@ impl Model {
         }
         match decision.kind {
             DecisionKind::Offload => return self.decided_to_offload(program, worker),
-            // Wishes; their effects are shown by commands.
+            // Intentions; their effects are shown by commands.
             DecisionKind::Migrate | DecisionKind::Preempt => return Ok(()),
             DecisionKind::Route => return self.routed_to(decision),
             DecisionKind::Place
@@ -144,7 +144,7 @@ impl Model {
         Ok(())
     }
 
-    /// The mean wait goes a sixty-fourth of the way to each.
+    /// Moves the mean wait by a sixty-fourth of the difference.
     fn learn_wait(&mut self, program: ProgramId) {
         if let Some(since) = self.waits_since(program) {
             let waited = self.now.since(since).micros();

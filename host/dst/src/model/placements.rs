@@ -1,4 +1,4 @@
-//! Where programs are placed, and what makes them leave.
+//! Where programs are placed, and what ends placements.
 
 use super::Model;
 use super::facts::{At, WorkerFacts};
@@ -31,7 +31,7 @@ impl Model {
         !self.has_live_placement(program) || (too_small && !self.runs_anything(program))
     }
 
-    /// Placements may be lost and change hands in this mode.
+    /// Whether placements may be lost and change workers in this mode.
     pub(super) fn has_run_queues_or_caches(&self) -> bool {
         self.is_aware()
     }

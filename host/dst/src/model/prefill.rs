@@ -1,6 +1,6 @@
-//! What engines do with their memory beside the ledger, while `kv.retention` is on: up to where a
-//! worker is filled, and whether it has prompts and caches to take in as it is. It is worked out
-//! from what engines reported and what they were sent ([memory pressure] has the rules).
+//! Engines' memory beyond the ledger, while `kv.retention` is on: up to which level a worker is
+//! filled, and whether it is busy with prompts and caches. It is computed from engines' reports and
+//! from what was sent to them ([memory pressure] has the rules).
 //!
 //! [memory pressure]: ../../../../docs/internals/eviction.md
 
@@ -17,14 +17,14 @@ use treadle_model::{ProgramId, Span, StepId, Timestamp, WorkerId};
 const LOST_PPM: u32 = 4_000;
 const FOUND_PPM: u32 = 40;
 const FREE_PPM_MAX: u32 = 200_000;
-/// A cache was lost if more of it is missing than a tenth and so many tokens.
+/// A cache counts as lost if more than a tenth of it and this many tokens are missing.
 const MISSING_TOKENS: u64 = 64;
 /// Tokens to compute from which a prompt shows an engine's speed, and how many such prompts do.
 const SHOWING_TOKENS: u64 = 1_024;
 const SHOWING_PROMPTS: u32 = 8;
 /// Prompts that show whether a worker that was lost is as fast as before.
 const DOUBTED_PROMPTS: u32 = 64;
-/// Caches on their way to one worker.
+/// Maximum number of caches in transfer to one worker.
 const LOADS_MAX: usize = 16;
 
 /// A prompt that was sent to an engine, or will be once its cache is there.
@@ -87,7 +87,8 @@ impl Model {
         w.watermark(free.map_or(low, |free| 1_000_000 - free).min(high))
     }
 
-    /// Tokens that a worker computes in a second: its own speed, that of others, or the setting.
+    /// A worker's speed of computing prompts in tokens per second: its own, that of others, or the
+    /// setting.
     pub(super) fn prefill_speed(&self, worker: Option<WorkerId>) -> u64 {
         let own = worker.and_then(|id| self.workers.get(&id)?.speed.known());
         own.or_else(|| self.speed_of_others(worker?))
@@ -180,7 +181,7 @@ impl Model {
         }
     }
 
-    /// A prompt is computed, or is not to be computed any more.
+    /// A prompt has been computed, or no longer needs to be.
     pub(super) fn prompt_ends(&mut self, step: StepId) {
         for w in self.workers.values_mut() {
             w.prompts.remove(&step);
@@ -210,7 +211,7 @@ impl Model {
         }
     }
 
-    /// The periodic check goes on while there is something to check.
+    /// Schedules the periodic check while there is something to check.
     fn settle_tick(&mut self) {
         let placed = self.programs.values().any(|p| p.place.is_some());
         let waiting = self.steps.values().any(|s| s.at == At::Queue);
@@ -262,13 +263,13 @@ impl Model {
     }
 }
 
-/// Of an even number the lower one of both in the middle.
+/// The median; the lower one of the middle two for an even number.
 fn median(mut speeds: Vec<u64>) -> Option<u64> {
     speeds.sort_unstable();
     speeds.get(speeds.len().saturating_sub(1) / 2).copied()
 }
 
-/// How fast a worker is seen to compute prompts.
+/// A worker's measured speed of computing prompts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PromptSpeed {
     tokens_per_s: u64,
@@ -295,7 +296,7 @@ impl PromptSpeed {
         self.doubted = self.doubted.saturating_sub(1);
     }
 
-    /// What is left of it once the worker was lost.
+    /// What remains of the measurement after the worker was lost.
     pub(super) fn remembered(self) -> Self {
         let Some(tokens_per_s) = self.known() else {
             return Self::default();

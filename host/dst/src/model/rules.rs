@@ -1,5 +1,5 @@
-//! The rules: ledgers and placements agree, memory stays within its bound, no step waits beyond its
-//! own, the queue is served in order.
+//! The rules: ledgers and placements agree, memory use and waits stay within their limits, and the
+//! queue is served in order.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -10,11 +10,11 @@ use treadle_core::step::StepState;
 use treadle_core::{Core, Event, Mode, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
-/// The obstacle that pausing others may remove.
+/// The obstacle that pausing other programs may remove.
 pub(super) const LACKS_ROOM: &str = "has no room or no slot";
 
 impl Model {
-    /// Tokens that a program's placement must hold beyond its prefix.
+    /// Tokens that a program's placement needs beyond its prefix.
     pub(super) fn private_tokens(&self, program: ProgramId) -> u64 {
         let p = &self.programs[&program];
         let demands = p.steps.iter().map(|step| self.steps[step].demand_tokens());
@@ -54,7 +54,7 @@ impl Model {
         self.used_tokens(worker) - leaving.map(weight).sum::<u64>()
     }
 
-    /// Tokens that a program adds to some that are placed.
+    /// Additional tokens of a program beside some placed ones.
     fn need_beside(&self, program: ProgramId, placed: &[ProgramId]) -> u64 {
         let prefixes = placed.iter().flat_map(|id| &self.programs[id].prefix);
         let there: BTreeSet<u64> = prefixes.map(|segment| segment.hash).collect();
@@ -63,7 +63,7 @@ impl Model {
         self.private_tokens(program) + fresh.map(|s| s.tokens).sum::<u64>()
     }
 
-    /// Tokens that a program lacks on a worker that holds some others; 1 if it is only a slot.
+    /// Tokens that a program lacks on a worker with these programs; 1 if it only lacks a slot.
     pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
         let low = self.fill_of(w);
         // Its own room there it had for a move that ends with its placement.
@@ -97,7 +97,7 @@ impl Model {
         busy.len() <= 1 && w.kept.is_empty() && used + need <= w.capacity.tokens.unwrap_or(u64::MAX)
     }
 
-    /// Why a worker may not take a waiting program just now; `None` if it may.
+    /// Why a worker can't take a waiting program at present; `None` if it can.
     pub(super) fn obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
         if self.is_busy(worker) {
             return Some("is busy");
@@ -144,7 +144,7 @@ impl Model {
         workers.find(|worker| self.obstacle(program, *worker).is_none())
     }
 
-    /// A program is placed only where it leaves the worker below its low watermark, or is alone.
+    /// Checks that a placement leaves the worker below its low watermark, or is the only one.
     pub(super) fn check_admission(&self, program: ProgramId, worker: WorkerId) -> Checked {
         let Some(obstacle) = self.lasting_obstacle(program, worker) else {
             return Ok(());
@@ -217,7 +217,7 @@ impl Model {
         unplaced.map(|s| (s.waits_since, s.program)).min()
     }
 
-    /// The core knows the same steps, programs, placements, sums and questions.
+    /// Checks that the core has the same steps, programs, placements, sums and questions.
     pub(super) fn compare(&mut self, core: &Core) -> Checked {
         self.settle_useless_placements(core, &BTreeSet::new());
         self.compare_caches(core)?;
@@ -323,7 +323,7 @@ impl Model {
         !self.programs_on(worker).is_empty() || self.steps.values().any(|s| runs(s.at))
     }
 
-    /// Bounds on waits and on memory.
+    /// Checks limits on waits and on memory.
     pub(super) fn check_time(&mut self, core: &Core, event: &Event) -> Checked {
         self.check_wait_bound(event)?;
         self.check_hope()?;
@@ -343,7 +343,7 @@ impl Model {
         self.check_fairness()
     }
 
-    /// No step waits that no worker can ever hold.
+    /// Checks that no step waits that no worker can ever hold.
     fn check_hope(&self) -> Checked {
         let most = self.longest_context();
         let waiting = self.steps.iter().filter(|(_, s)| s.at == At::Queue);
@@ -359,7 +359,7 @@ impl Model {
         }
     }
 
-    /// No step waits longer than the bound.
+    /// Checks that no step exceeds the limit on waits.
     fn check_wait_bound(&self, event: &Event) -> Checked {
         if !matches!(event, Event::TimerFired) {
             return Ok(());
@@ -436,7 +436,7 @@ impl Model {
                 .iter()
                 .filter(|id| self.programs[id].steps.is_empty());
             let most = most.max(idle.count());
-            // One question is about so many programs.
+            // A question covers a limited number of programs.
             let questions = 1 + most / (4 * self.config.candidates_max.max(1));
             let bound = bound * questions as u64;
             if let Some(w) = self.workers.get_mut(&id) {

@@ -1,5 +1,5 @@
-//! Steps that a policy ranks wait in the run queues of their workers, the most urgent first, for a
-//! slot; and for nothing else but an answer or their cache.
+//! Steps with priorities wait in the run queues of their workers, the most urgent first, for a
+//! slot; otherwise they only wait for an answer or their cache.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -10,7 +10,7 @@ use treadle_core::step::{GivesWay, priority_of};
 use treadle_core::{Core, Event, PolicyAnswer, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-/// An answer's scores of the programs that were asked about; 0 for those that it leaves out.
+/// An answer's scores of the programs in the question; 0 for those that it omits.
 fn scores(open: &Ask, answer: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, f64> {
     let mut said = BTreeMap::new();
     if let Some(PolicyAnswer::Order {
@@ -28,13 +28,13 @@ fn scores(open: &Ask, answer: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, f64>
 }
 
 impl Model {
-    /// A policy ranks the program's steps.
+    /// Whether a policy ranks the program's steps.
     pub(super) fn is_ranked(&self, program: ProgramId) -> bool {
         let p = self.programs.get(&program);
         self.is_aware() && p.is_some_and(|p| self.ranked_jobs.contains(&p.job))
     }
 
-    /// Its steps may wait for others at its worker.
+    /// Whether its steps may wait for others at its worker.
     pub(super) fn waits_in_line(&self, program: ProgramId) -> bool {
         let has_bound = self.config.rollout.engine_steps_max > 0;
         has_bound && self.is_aware() || self.is_ranked(program)
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// A step goes to another worker than its program's, and the program with it.
+    /// A step goes to another worker than its program's, and takes the program with it.
     pub(super) fn routed_to(&mut self, decision: &Decision) -> Checked {
         let (program, worker) = (decision.program, decision.worker);
         let p = &self.programs[&program];
@@ -166,7 +166,7 @@ impl Model {
         running.map(|(id, _)| *id).collect()
     }
 
-    /// Steps that wait for a worker alone.
+    /// Steps that only wait for a worker.
     fn run_queue_of(&self, worker: WorkerId) -> impl Iterator<Item = StepId> {
         let waiting = self
             .steps
@@ -329,7 +329,7 @@ impl Model {
         }
     }
 
-    /// No step waits for nothing.
+    /// Checks that no step waits without a reason.
     pub(super) fn check_run_queues(&mut self, core: &Core, event: &Event) -> Checked {
         if !core.programs().adopted.is_empty() {
             // A waiting step may be the next to be adopted, so that none is dispatched.

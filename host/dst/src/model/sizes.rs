@@ -1,5 +1,5 @@
-//! Sizes of prompts and of what they share. The value of an estimate is known to the core only, and
-//! the model takes it over; what must follow from it is checked.
+//! Sizes of prompts and of shared prefixes. Only the core knows estimates, so the model adopts them
+//! and checks their consequences.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -8,42 +8,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::{Core, Event, PrefixSegment, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
-/// What the core has made of the sizes in an event.
+/// The core's values for the sizes in an event.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct CoreSizes {
     /// Tokens of the prompt that arrived.
     pub(super) prompt_tokens: Option<u64>,
     /// The prefix of the program concerned.
     pub(super) prefix: Option<Vec<PrefixSegment>>,
-    /// What its parts take where it is placed.
+    /// Tokens of its parts at its placement.
     pub(super) shared: Vec<(u64, u64)>,
     /// Prefixes of other programs: a fork shares its parent's history, until it ends.
     pub(super) forked: Vec<(ProgramId, Vec<PrefixSegment>)>,
 }
 
 impl Model {
-    /// Takes over what the core makes of the sizes in an event.
+    /// Adopts the core's values for the sizes in an event.
     pub(crate) fn hear_of_sizes(&mut self, core: &Core, event: &Event) {
         let state = core.programs();
-        self.heard = Heard::default();
+        self.core_sizes = CoreSizes::default();
         let program = match event {
             Event::Program(ProgramEvent::StepArrived(arrival)) => {
                 let step = state.steps.get(&arrival.step);
                 // A step that was refused may have cost its program its placement before.
                 let tokens = step.map_or_else(|| core.prompt_tokens(arrival), |s| s.prompt_tokens);
-                self.heard.prompt_tokens = Some(tokens);
+                self.core_sizes.prompt_tokens = Some(tokens);
                 state.keys.get(&arrival.program).copied()
             }
             Event::Program(ProgramEvent::StepFinished { step, .. }) => {
                 let program = self.steps.get(step).map(|s| s.program);
-                self.heard.shared = self.shared_by(core, program);
+                self.core_sizes.shared = self.shared_by(core, program);
                 program
             }
             _ => None,
         };
-        self.heard.forked = self.forked(core, program);
+        self.core_sizes.forked = self.forked(core, program);
         let program = program.and_then(|program| state.live.get(&program));
-        self.heard.prefix = program.map(|p| p.prefix.clone());
+        self.core_sizes.prefix = program.map(|p| p.prefix.clone());
     }
 
     /// What engines are taken to keep beyond their KV memory, in host memory of their own, is learnt:
@@ -68,7 +68,7 @@ impl Model {
         }
     }
 
-    /// Tokens that a step's prompt is sure to have. Nothing is refused for an estimate.
+    /// Minimum number of tokens of a step's prompt. Nothing is refused because of an estimate.
     pub(super) fn least_of(&self, step: &StepFacts) -> u64 {
         if step.exact {
             return step.prompt_tokens;
@@ -93,7 +93,7 @@ impl Model {
     /// What others share changes with it. What is new where they are placed is charged as they
     /// report.
     pub(super) fn take_over_forked(&mut self) {
-        for (id, prefix) in std::mem::take(&mut self.heard.forked) {
+        for (id, prefix) in std::mem::take(&mut self.core_sizes.forked) {
             let at = self.programs.get(&id).and_then(|p| p.place);
             let there = at.map(|at| self.programs_on(at)).unwrap_or_default();
             let there = there.iter().flat_map(|id| &self.programs[id].prefix);
@@ -120,16 +120,16 @@ impl Model {
 
     /// An engine has counted a prompt: its program's prefix is no more than that.
     pub(super) fn recount_prefix(&mut self, program: ProgramId, counted: u64) -> Checked {
-        let (heard, Some(p)) = (
-            std::mem::take(&mut self.heard),
+        let (core_sizes, Some(p)) = (
+            std::mem::take(&mut self.core_sizes),
             self.programs.get_mut(&program),
         ) else {
             return Ok(());
         };
         if let Some(w) = p.place.and_then(|at| self.workers.get_mut(&at)) {
-            w.shared.extend(heard.shared);
+            w.shared.extend(core_sizes.shared);
         }
-        let Some(prefix) = heard.prefix else {
+        let Some(prefix) = core_sizes.prefix else {
             return Ok(());
         };
         p.prefix = prefix;

@@ -1,4 +1,4 @@
-//! The model beside a core that is right, in short handwritten simulations.
+//! The model with a correct core, in short handwritten simulations.
 
 use super::super::observed::Auditor;
 use treadle_core::{

@@ -1,5 +1,5 @@
-//! What is done with caches: each command is checked against what is known of the
-//! program, its copy and both ends, before it is followed.
+//! Commands about caches: each is checked against the model's state of the program, its copy and
+//! both ends, before it is applied.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -136,7 +136,7 @@ impl Model {
         self.check_host()
     }
 
-    /// Copies in host memory, and what is on its way there, are within its bound.
+    /// Checks that copies in host memory and those in progress are within the limit.
     pub(super) fn check_host(&self) -> Checked {
         let (tokens, most) = (self.caches.host_tokens(), self.config.kv.host_tokens_max);
         if tokens > most {

@@ -6,11 +6,11 @@ use super::Model;
 use super::rules::LACKS_ROOM;
 use treadle_model::{AskId, ProgramId, Span, WorkerId};
 
-/// Settled time that a rule leaves beside deadlines and ticks: messages
-/// between the parts, and one event at the end of it.
+/// Settled time that rules allow in addition to deadlines and ticks: messages between the parts,
+/// and one event at the end.
 const LEEWAY_US: u64 = 2_000_000;
 
-/// The head of the queue, while a worker has room for it.
+/// The head of the queue while a worker has room for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadOfQueue {
     program: ProgramId,
@@ -29,7 +29,7 @@ pub(super) struct Stuck {
 }
 
 impl Model {
-    /// A timer has fired.
+    /// Handles a timer.
     pub(super) fn time_passed(&mut self) {
         self.pass_tick();
         let now = self.now;
