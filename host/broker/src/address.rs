@@ -8,15 +8,15 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::BrokerError;
 
-/// Heartbeat where the URL names none, in seconds: a silent connection is closed after two.
+/// Default heartbeat in seconds: a silent connection is closed after two.
 const HEARTBEAT_S: u16 = 10;
 /// Largest certificate or key file, in bytes.
 const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
-/// A broker's URL, taken apart. It is shown without its password.
+/// The parsed URL of a broker. It is displayed without its password.
 ///
 /// `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS. The query may have `heartbeat`
-/// (seconds), `cacertfile` (authorities that are trusted besides those of the system), `certfile`
+/// (seconds), `cacertfile` (authorities that are trusted in addition to the system's), `certfile`
 /// and `keyfile` (this client's certificate), each a PEM file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
@@ -52,10 +52,10 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Takes a URL apart. Certificate files are read when a connection is made.
+    /// Parses a URL. Certificate files are read when connecting.
     ///
     /// # Errors
-    /// [`BrokerError::Url`], without a password in it.
+    /// [`BrokerError::Url`], without the password.
     pub fn parse(url: &str) -> Result<Self, BrokerError> {
         let fails = |cause: String| Err(BrokerError::Url { cause });
         let Some(rest) = url
@@ -66,11 +66,11 @@ impl Address {
         };
         let mut uri: AMQPUri = match url.parse() {
             Ok(uri) => uri,
-            // A parser's message may repeat the URL, and with it the password.
+            // A parser's message may contain the URL with the password.
             Err(cause) if cause.contains(rest) => return fails("it is not a URL".into()),
             Err(cause) => return fails(cause),
         };
-        // The parser takes an IPv6 address for no host at all.
+        // The parser does not support IPv6 addresses.
         let place = rest.split(['/', '?']).next().unwrap_or_default();
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
         if let Some(inner) = place.strip_prefix('[') {
@@ -91,7 +91,7 @@ impl Address {
         })
     }
 
-    /// Whether the connection is made by TLS.
+    /// Whether connections use TLS.
     pub fn is_tls(&self) -> bool {
         self.uri.scheme == AMQPScheme::AMQPS
     }
@@ -105,7 +105,7 @@ impl Address {
         self.uri.clone()
     }
 
-    /// What TLS needs, from the files that the URL names.
+    /// The TLS configuration, from the files in the URL.
     pub(crate) fn tls(&self) -> Result<OwnedTLSConfig, BrokerError> {
         let identity = match &self.certificate {
             Some((certificate, key)) => Some(OwnedIdentity::PKCS8 {
@@ -127,7 +127,7 @@ impl Address {
 
 type Certificates = (Option<String>, Option<(String, String)>);
 
-/// The files that the query names; other keys than those that are known are refused.
+/// The certificate files in the query; unknown keys are refused.
 fn certificates(url: &str, scheme: &AMQPScheme) -> Result<Certificates, BrokerError> {
     let (mut authority, mut certificate, mut key) = (None, None, None);
     let query = url.split_once('?').map_or("", |(_, query)| query);
@@ -152,19 +152,19 @@ fn certificates(url: &str, scheme: &AMQPScheme) -> Result<Certificates, BrokerEr
     let named = authority.is_some() || certificate.is_some() || key.is_some();
     if named && *scheme == AMQPScheme::AMQP {
         return Err(BrokerError::Url {
-            cause: "certificates are of no use with amqp://, which is not encrypted".into(),
+            cause: "certificates require amqps://; amqp:// is not encrypted".into(),
         });
     }
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok((authority, Some((certificate, key)))),
         (None, None) => Ok((authority, None)),
         _ => Err(BrokerError::Url {
-            cause: "certfile and keyfile go together".into(),
+            cause: "certfile and keyfile must be given together".into(),
         }),
     }
 }
 
-/// A value of the query with its `%2F` and the like read.
+/// Decodes the percent-encoding of a value in the query.
 fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -242,7 +242,7 @@ mod tests {
             ("amqp://u:s3cret@h/v?heartbeat=often", "invalid"),
             ("amqp://u:s3cret@h/v?verify=none", "verify"),
             ("amqp://u:s3cret@h/v?cacertfile=x", "not encrypted"),
-            ("amqps://u:s3cret@h/v?certfile=x", "go together"),
+            ("amqps://u:s3cret@h/v?certfile=x", "given together"),
             ("amqp://u:s3cret@[::1/v", ""),
         ] {
             let error = Address::parse(url).unwrap_err().to_string();

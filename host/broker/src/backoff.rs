@@ -1,9 +1,9 @@
-//! How long to wait before the next attempt.
+//! Pauses between attempts.
 
 use std::time::Duration;
 
-/// Waits that double up to a bound, each cut by a random part of up to a half, so that many clients
-/// of a broker that comes back don't come at once.
+/// Pauses that double up to a limit, each reduced randomly by up to half, so that many clients do
+/// not reconnect at the same time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -12,7 +12,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits from `first` to `longest`.
+    /// Pauses from `first` to `longest`.
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -21,16 +21,16 @@ impl Backoff {
         }
     }
 
-    /// The next wait.
+    /// The next pause.
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next.min(self.longest);
         self.next = whole.saturating_mul(2).min(self.longest);
-        // Without randomness the wait is full, which is harmless.
+        // Without randomness, the full pause is used.
         let share = getrandom::u32().map_or(1.0, |random| f64::from(random) / f64::from(u32::MAX));
         whole.mul_f64(0.5 + share / 2.0)
     }
 
-    /// Starts over.
+    /// Starts again with the first pause.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

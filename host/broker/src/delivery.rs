@@ -1,4 +1,4 @@
-//! What arrives.
+//! Received messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use crate::{Answer, BrokerError, REASON_BYTES_MAX, header, shortened};
 /// How a delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Settlement {
-    /// Done.
+    /// Acknowledged.
     Ack,
-    /// To the dead letters, for this reason.
+    /// Sent to the dead letters, with this reason.
     Reject(String),
-    /// Back into the queue.
+    /// Returned to the queue.
     Requeue,
 }
 
-/// Who settles a delivery.
+/// Settles a delivery.
 pub(crate) trait Settle: Send {
-    /// Settles it; the delivery is what a dead letter is made of.
+    /// Settles the delivery; a dead letter is made from its parts.
     fn settle(self: Box<Self>, delivery: Parts, settlement: Settlement) -> Answer<'static, ()>;
 }
 
-/// A delivery without the means to settle it.
+/// The contents of a delivery.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) id: Option<String>,
@@ -37,21 +37,21 @@ pub(crate) struct Parts {
     pub(crate) body: Vec<u8>,
 }
 
-/// A message that arrived. It is to be settled by [`Delivery::ack`], [`Delivery::reject`] or
-/// [`Delivery::requeue`]; one that is dropped stays unsettled until its stream or connection ends.
+/// A received message. Settle it by [`Delivery::ack`], [`Delivery::reject`] or
+/// [`Delivery::requeue`]; a dropped one stays unsettled until its stream or connection ends.
 pub struct Delivery {
-    /// What distinguishes it from others, if the sender gave that.
+    /// Its id, if the sender set one.
     pub id: Option<String>,
-    /// What it was sent with.
+    /// Its routing key.
     pub routing_key: String,
     /// Headers whose values are strings or numbers.
     pub headers: BTreeMap<String, String>,
-    /// Where its sender waits for a reply, if it does: `to` of a [`crate::Reply`]. At most
+    /// Queue in which its sender waits for a reply, if it does: `to` of a [`crate::Reply`]. At most
     /// [`crate::SHORT_BYTES_MAX`] bytes.
     pub reply_to: Option<String>,
-    /// What its sender recognises the reply by. At most [`crate::SHORT_BYTES_MAX`] bytes.
+    /// Identifies the reply for its sender. At most [`crate::SHORT_BYTES_MAX`] bytes.
     pub correlation_id: Option<String>,
-    /// JSON, if the sender is right.
+    /// The body, normally JSON.
     pub body: Vec<u8>,
     /// Whether it may have been delivered before.
     pub redelivered: bool,
@@ -73,7 +73,7 @@ impl fmt::Debug for Delivery {
 }
 
 impl Delivery {
-    /// How often it was given back before.
+    /// How often it was returned before.
     pub fn returns(&self) -> u32 {
         self.headers
             .get(header::DELIVERY_COUNT)
@@ -89,19 +89,19 @@ impl Delivery {
             .map(String::as_str)
     }
 
-    /// It is done and does not come again.
+    /// Acknowledges it, so that it is not delivered again.
     ///
     /// # Errors
-    /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
+    /// [`BrokerError::DeliveryLost`] if it is delivered again nevertheless.
     pub async fn ack(self) -> Result<(), BrokerError> {
         self.settle(Settlement::Ack).await
     }
 
-    /// It can't be done, now or ever: it goes to the dead letters, with the reason in the header
-    /// [`header::REASON`], of which [`REASON_BYTES_MAX`] bytes are kept.
+    /// Rejects it permanently: it goes to the dead letters, with the reason in the header
+    /// [`header::REASON`], truncated to [`REASON_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
+    /// [`BrokerError::DeliveryLost`] if it is delivered again nevertheless.
     pub async fn reject(self, reason: &str) -> Result<(), BrokerError> {
         self.settle(Settlement::Reject(
             shortened(reason, REASON_BYTES_MAX).to_owned(),
@@ -109,11 +109,12 @@ impl Delivery {
         .await
     }
 
-    /// It can't be done at present: it comes again, up to [`crate::DELIVERY_LIMIT`] times
-    /// ([`crate::RUN_DELIVERY_LIMIT`] for [`crate::Queue::Runs`]), then goes to the dead letters.
+    /// Returns it to be delivered again, up to [`crate::DELIVERY_LIMIT`] times
+    /// ([`crate::RUN_DELIVERY_LIMIT`] for [`crate::Queue::Runs`]); then it goes to the dead
+    /// letters.
     ///
     /// # Errors
-    /// [`BrokerError::DeliveryLost`] if it was given back already.
+    /// [`BrokerError::DeliveryLost`] if it was already returned.
     pub async fn requeue(self) -> Result<(), BrokerError> {
         self.settle(Settlement::Requeue).await
     }
@@ -141,7 +142,7 @@ impl Deliveries {
         Self { receiver }
     }
 
-    /// The next one; `None` when the broker was closed. Dropping the future loses nothing.
+    /// The next delivery; `None` when the broker was closed. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Delivery> {
         self.receiver.recv().await
     }

@@ -1,29 +1,29 @@
-//! What may go wrong with a broker, and what to do about it.
+//! Errors of a broker and their remedies.
 //!
-//! No variant holds a password: a URL is shown without one.
+//! No variant contains a password: URLs are stored without it.
 
 use thiserror::Error;
 
-/// Why the broker could not do what was asked.
+/// Errors of operations on a broker.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// The URL can't be used.
+    /// The URL is invalid.
     #[error(
         "broker.url: {cause}; write amqp://user:password@host:5672/vhost, or amqps:// for TLS, \
          with / in the vhost as %2F"
     )]
     Url {
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// The prefix of names can't be used.
+    /// The prefix of names is invalid.
     #[error("broker.prefix: {cause}")]
     Prefix {
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// No answer.
+    /// The broker is unreachable.
     #[error(
         "no broker answers at {address} ({cause}); start RabbitMQ there, open the port, or correct \
          host and port in broker.url"
@@ -31,18 +31,18 @@ pub enum BrokerError {
     Unreachable {
         /// The URL without its password.
         address: String,
-        /// What was seen.
+        /// The observed failure.
         cause: String,
     },
     /// The server is not an AMQP broker.
     #[error(
-        "what answers at {address} does not speak AMQP 0-9-1 ({cause}); RabbitMQ listens on 5672 \
+        "the server at {address} does not speak AMQP 0-9-1 ({cause}); RabbitMQ listens on 5672 \
          for amqp:// and on 5671 for amqps://"
     )]
     Protocol {
         /// The URL without its password.
         address: String,
-        /// What was seen.
+        /// The observed failure.
         cause: String,
     },
     /// TLS failed.
@@ -54,10 +54,10 @@ pub enum BrokerError {
     Tls {
         /// The URL without its password.
         address: String,
-        /// What was seen.
+        /// The observed failure.
         cause: String,
     },
-    /// User or password are wrong.
+    /// User or password is wrong.
     #[error(
         "{address} refused user and password (ACCESS_REFUSED); correct them in broker.url, or make \
          the user: rabbitmqctl add_user. The user guest may come from the broker's own host alone"
@@ -66,9 +66,9 @@ pub enum BrokerError {
         /// The URL without its password.
         address: String,
     },
-    /// There is no such virtual host, or it is not for this user.
+    /// The virtual host does not exist, or the user may not use it.
     #[error(
-        "{address}: the virtual host can't be used ({cause}); make it: rabbitmqctl add_vhost, and \
+        "{address}: can't use the virtual host ({cause}); create it: rabbitmqctl add_vhost, and \
          allow it: rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'"
     )]
     VirtualHost {
@@ -77,18 +77,18 @@ pub enum BrokerError {
         /// The broker's error.
         cause: String,
     },
-    /// The user may not do this.
+    /// The user lacks a permission.
     #[error(
-        "the broker does not allow it ({cause}); give the user of broker.url the right to configure, \
+        "the broker denied access ({cause}); give the user of broker.url the right to configure, \
          write and read these names: rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'"
     )]
     Permission {
         /// The broker's error.
         cause: String,
     },
-    /// Something of this name is there, made otherwise.
+    /// A queue or exchange exists with other properties.
     #[error(
-        "{name} is there, but was declared otherwise ({cause}); remove it when it is empty, \
+        "{name} exists with other properties ({cause}); remove it when it is empty, \
          for a queue by rabbitmqctl delete_queue {name}, or choose another broker.prefix"
     )]
     Mismatch {
@@ -97,7 +97,7 @@ pub enum BrokerError {
         /// The broker's error.
         cause: String,
     },
-    /// The broker has no quorum queues.
+    /// The broker does not support quorum queues.
     #[error(
         "the broker can't make the quorum queue {name} ({cause}); quorum queues need RabbitMQ 3.10 \
          or later with the feature flag quorum_queue: rabbitmqctl enable_feature_flag all"
@@ -108,68 +108,68 @@ pub enum BrokerError {
         /// The broker's error.
         cause: String,
     },
-    /// A queue or exchange is gone.
-    #[error("{cause}; it is made again at the next connection")]
+    /// A queue or exchange no longer exists.
+    #[error("{cause}; it is recreated at the next connection")]
     Absent {
         /// The broker's error.
         cause: String,
     },
-    /// The broker takes no messages at present.
+    /// The broker currently accepts no messages.
     #[error(
-        "the broker takes no messages ({reason}): an alarm for memory or disk is on; free some, or \
+        "the broker accepts no messages ({reason}): an alarm for memory or disk is on; free some, or \
          raise vm_memory_high_watermark or lower disk_free_limit in rabbitmq.conf"
     )]
     Blocked {
         /// The broker's error.
         reason: String,
     },
-    /// The broker did not take a message.
+    /// The broker refused a message.
     #[error(
-        "the broker did not take message {id}; a queue that it goes to is full or has no leader: \
+        "the broker refused message {id}; a queue that it goes to is full or has no leader: \
          look at rabbitmqctl list_queues name messages state"
     )]
     Nacked {
         /// The message's id.
         id: String,
     },
-    /// The connection is lost.
+    /// The connection was lost.
     #[error("the connection to the broker is lost ({cause}); it reconnects automatically")]
     Lost {
-        /// What was seen.
+        /// The observed failure.
         cause: String,
     },
-    /// The broker is silent.
-    #[error("the broker has not answered for {after_ms} ms ({what}); look at its load and its log")]
+    /// The broker did not answer in time.
+    #[error("the broker has not answered for {after_ms} ms ({what}); check its load and its log")]
     TimedOut {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// How long.
+        /// The timeout, in milliseconds.
         after_ms: u64,
     },
-    /// More than fits.
-    #[error("{what} has at most {size_max}, not {size}")]
+    /// A value exceeds its limit.
+    #[error("{what} is {size}, the limit is {size_max}")]
     TooLarge {
-        /// What is too large.
+        /// What is too large, with its unit.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         size: usize,
-        /// How large it may be.
+        /// The limit.
         size_max: usize,
     },
-    /// A reply can't go there.
+    /// The address for replies is not permitted.
     #[error(
         "reply_to: {cause}; name an existing queue of the client's own in at most 255 bytes, not \
          below broker.prefix, or amq.rabbitmq.reply-to, which RabbitMQ resolves"
     )]
     ReplyTo {
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// The delivery was of a connection that is gone: it comes, or has come, again.
-    #[error("the delivery's connection is gone; the message comes again")]
+    /// The delivery's connection was lost: the message is, or was, delivered again.
+    #[error("the delivery's connection is gone; the message is delivered again")]
     DeliveryLost,
-    /// No connection was made yet.
-    #[error("the first connection to the broker is still being made")]
+    /// The first connection is still being made.
+    #[error("still connecting to the broker")]
     Connecting,
     /// [`crate::Broker::close`] was called.
     #[error("the connection to the broker was closed by this daemon")]
@@ -177,7 +177,7 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// A name for metrics and health, stable.
+    /// A stable name for metrics and health.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Url { .. } => "broker-url",
@@ -203,7 +203,7 @@ impl BrokerError {
         }
     }
 
-    /// Whether trying again may help without any intervention.
+    /// Whether a retry may help without intervention.
     pub const fn passes_by_itself(&self) -> bool {
         !matches!(
             self,

@@ -1,4 +1,4 @@
-//! How the broker is doing.
+//! The health of a broker's connections.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,29 +7,29 @@ use tokio::sync::watch;
 
 use crate::BrokerError;
 
-/// How the broker is doing.
+/// The health of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Messages are carried.
+    /// Connected and accepting messages.
     Connected,
-    /// Connected, but the broker takes no messages: an alarm is on.
+    /// Connected, but the broker accepts no messages because of an alarm.
     Blocked {
         /// Since when, in microseconds of Unix time.
         since_us: u64,
         /// The broker's error.
         reason: String,
     },
-    /// No connection; one is tried for again and again.
+    /// Not connected; it keeps reconnecting.
     Disconnected {
         /// Since when, in microseconds of Unix time.
         since_us: u64,
-        /// Why, as last seen.
+        /// The last observed cause.
         cause: BrokerError,
     },
 }
 
 impl Health {
-    /// Not connected as of now.
+    /// Not connected since now.
     pub(crate) fn disconnected(cause: BrokerError) -> Self {
         Self::Disconnected {
             since_us: unix_us(),
@@ -37,7 +37,7 @@ impl Health {
         }
     }
 
-    /// Not taking messages as of now.
+    /// Not accepting messages since now.
     pub(crate) fn blocked(reason: String) -> Self {
         Self::Blocked {
             since_us: unix_us(),
@@ -45,7 +45,7 @@ impl Health {
         }
     }
 
-    /// Whether messages are carried.
+    /// Whether it is connected and accepts messages.
     pub const fn is_connected(&self) -> bool {
         matches!(self, Self::Connected)
     }
@@ -59,7 +59,7 @@ impl Health {
         }
     }
 
-    /// Why messages are not carried.
+    /// Why it is unavailable.
     pub fn cause(&self) -> Option<BrokerError> {
         match self {
             Self::Connected => None,
@@ -78,7 +78,7 @@ impl Health {
         }
     }
 
-    /// A state of the same kind keeps its start.
+    /// Keeps the start time if the state has the same kind.
     fn continued(self, before: Option<&Self>) -> Self {
         match (self, before) {
             (Self::Disconnected { cause, .. }, Some(Self::Disconnected { since_us, .. })) => {
@@ -96,7 +96,7 @@ impl Health {
     }
 }
 
-/// The health of several connections as one: that of the worst.
+/// Combines the health of several connections into that of the worst.
 #[derive(Debug)]
 pub(crate) struct Board {
     sender: watch::Sender<Health>,
@@ -104,7 +104,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A board without any part yet.
+    /// A board without parts.
     pub(crate) fn new() -> Self {
         Self {
             sender: watch::Sender::new(Health::disconnected(BrokerError::Connecting)),
@@ -112,14 +112,14 @@ impl Board {
         }
     }
 
-    /// Adds a part that is not connected yet; the number is for [`Board::set`].
+    /// Adds an unconnected part; returns its number for [`Board::set`].
     pub(crate) fn add(&self) -> usize {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.push(Health::disconnected(BrokerError::Connecting));
         parts.len() - 1
     }
 
-    /// What one part is like now.
+    /// Sets the health of a part.
     pub(crate) fn set(&self, part: usize, health: Health) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let health = health.continued(parts.get(part));
@@ -138,7 +138,7 @@ impl Board {
         });
     }
 
-    /// A watcher.
+    /// A receiver of the combined health.
     pub(crate) fn watch(&self) -> watch::Receiver<Health> {
         self.sender.subscribe()
     }

@@ -1,8 +1,7 @@
-//! A broker within the process: the in-memory fake of RabbitMQ for a daemon without one, and for
-//! tests.
+//! A broker within the process, instead of RabbitMQ, for daemons without one and for tests.
 //!
-//! It keeps the promises of [`Broker`], delivery limit and dead letters included, save one: nothing
-//! survives the process.
+//! It has all guarantees of [`Broker`], including delivery limit and dead letters, except that
+//! nothing survives the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -36,7 +35,7 @@ impl fmt::Debug for InProcess {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something came into a queue, or consumers have to go.
+    /// Notifies of new messages in queues, and of the end of consumers.
     stirred: Notify,
     closed: watch::Sender<bool>,
 }
@@ -56,11 +55,11 @@ struct State {
 struct MessageQueue {
     waiting: VecDeque<Stored>,
     held_max: usize,
-    /// What happens past the bound: the newcomer is refused, or the oldest goes.
+    /// Whether a full queue refuses new messages, rather than dropping the oldest.
     refuses: bool,
-    /// How often a letter comes again.
+    /// How often a message is delivered again.
     delivery_limit: u32,
-    /// Where letters go that are given back too often or rejected.
+    /// The queue for messages that were rejected or returned too often.
     dead_letters: Option<String>,
 }
 
@@ -80,12 +79,12 @@ struct Unsettled {
     queue: String,
     consumer: u64,
     stored: Stored,
-    /// Part of the consumer's prefetch, given back when this is settled.
+    /// A part of the consumer's prefetch, released when this is settled.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl InProcess {
-    /// A broker without anything in its queues.
+    /// A broker with empty queues.
     pub fn new(names: Names) -> Self {
         let mut state = State::default();
         let dead_letters = names.queue(Queue::DeadLetters);
@@ -118,8 +117,8 @@ impl InProcess {
         }
     }
 
-    /// For tests: the connection is lost. What is unsettled goes back, and nothing can be done
-    /// until [`InProcess::mend`].
+    /// For tests: simulates the loss of the connection. Unsettled messages are returned, and all
+    /// operations fail until [`InProcess::mend`].
     pub fn cut(&self) {
         let mut state = self.shared.state();
         state.is_away = true;
@@ -130,7 +129,7 @@ impl InProcess {
         self.shared.stirred.notify_waiters();
     }
 
-    /// For tests: the connection is there again.
+    /// For tests: restores the connection.
     pub fn mend(&self) {
         self.shared.state().is_away = false;
         self.board.set(self.part, Health::Connected);
@@ -173,7 +172,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, if there is a connection.
+    /// The state, if it is connected.
     fn connected(&self) -> Result<MutexGuard<'_, State>, BrokerError> {
         let state = self.state();
         if state.is_closed {
@@ -187,7 +186,7 @@ impl Shared {
 }
 
 impl State {
-    /// Puts something into a queue; `false` if it is full.
+    /// Adds a message to a queue; `false` if it is full.
     fn put(&mut self, queue: &str, stored: Stored) -> bool {
         let Some(message_queue) = self.queues.get_mut(queue) else {
             return true;
@@ -202,7 +201,7 @@ impl State {
         true
     }
 
-    /// Gives deliveries back to their queues, in their old order.
+    /// Returns deliveries to their queues, in their original order.
     fn give_back(&mut self, mut tags: Vec<u64>) {
         tags.sort_unstable();
         for tag in tags.into_iter().rev() {
@@ -224,7 +223,7 @@ impl State {
         }
     }
 
-    /// Puts something among the dead letters of its queue, if that has any.
+    /// Adds a message to the dead letters of its queue, if the queue has any.
     fn bury(&mut self, queue: &str, mut stored: Stored, word: &str, reason: Option<String>) {
         let message_queue = self.queues.get(queue);
         let Some(dead_letters) =
@@ -247,7 +246,7 @@ impl State {
     }
 }
 
-/// Takes from a queue for one consumer.
+/// Takes messages from a queue for one consumer.
 struct Pump {
     shared: Arc<Shared>,
     queue: String,
@@ -285,7 +284,7 @@ impl Pump {
         }
     }
 
-    /// The next of the queue, once there is one.
+    /// Waits for the next message of the queue.
     async fn take(&self, permit: OwnedSemaphorePermit) -> Delivery {
         let mut permit = Some(permit);
         loop {
@@ -299,7 +298,8 @@ impl Pump {
         }
     }
 
-    /// Taken and noted as unsettled at once, so that no loss of the connection comes between.
+    /// Takes a message and marks it as unsettled at once, so that a loss of the connection can't
+    /// come between.
     fn try_take(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Option<Delivery> {
         let mut state = self.shared.connected().ok()?;
         let stored = state.queues.get_mut(&self.queue)?.waiting.pop_front()?;
@@ -430,7 +430,8 @@ impl Broker for InProcess {
                 body: reply.body.clone(),
                 ..Stored::default()
             };
-            // A full queue drops its oldest: those that refuse get no replies.
+            // A full queue drops its oldest message: queues that refuse messages do not receive
+            // replies.
             state.put(&reply.to, stored);
             drop(state);
             self.shared.stirred.notify_waiters();

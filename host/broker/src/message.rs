@@ -1,4 +1,4 @@
-//! What is carried.
+//! The messages that a broker transfers.
 
 use std::collections::BTreeMap;
 
@@ -12,54 +12,56 @@ pub mod header {
     pub const SPEC_VERSION: &str = "cloudEvents:specversion";
     /// CloudEvents: the message's id.
     pub const ID: &str = "cloudEvents:id";
-    /// CloudEvents: where it comes from.
+    /// CloudEvents: the event's source.
     pub const SOURCE: &str = "cloudEvents:source";
-    /// CloudEvents: what kind of event it is.
+    /// CloudEvents: the event's type.
     pub const KIND: &str = "cloudEvents:type";
-    /// CloudEvents: what it is about.
+    /// CloudEvents: the event's subject.
     pub const SUBJECT: &str = "cloudEvents:subject";
-    /// CloudEvents: when it happened.
+    /// CloudEvents: the event's time.
     pub const TIME: &str = "cloudEvents:time";
-    /// Why a letter is dead, as text.
+    /// Why a message is a dead letter, as text.
     pub const REASON: &str = "treadle-reason";
-    /// The queue that a dead letter was in.
+    /// The original queue of a dead letter.
     pub const FROM_QUEUE: &str = "treadle-from-queue";
-    /// Why the broker itself made a letter dead: `delivery_limit`, `rejected`, `expired`, `maxlen`.
+    /// Why the broker itself made a message a dead letter: `delivery_limit`, `rejected`, `expired`,
+    /// `maxlen`.
     pub const FIRST_DEATH_REASON: &str = "x-first-death-reason";
-    /// How often a message has been given back.
+    /// How often a message has been returned.
     pub const DELIVERY_COUNT: &str = "x-delivery-count";
 }
 
 /// The version of CloudEvents that the headers follow.
 pub(crate) const SPEC_VERSION: &str = "1.0";
-/// What bodies are.
+/// Content type of bodies.
 pub(crate) const CONTENT_TYPE: &str = "application/json";
 
-/// An event on its way out.
+/// An event to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its sequence number in the journal, which is the message's id too.
+    /// Its sequence number in the journal, which is also the message's id.
     pub seq: u64,
-    /// The receiver.
+    /// Its routing key.
     pub key: RoutingKey,
     /// Version of the schema of the body.
     pub schema_version: u16,
-    /// Repeated in the headers, so that the body need not be read to sort it.
+    /// CloudEvents attributes, repeated in headers so that receivers can filter without parsing the
+    /// body.
     pub attributes: Attributes,
-    /// JSON.
+    /// The body, as JSON.
     pub body: Vec<u8>,
 }
 
-/// Attributes of CloudEvents, besides the id, which is the sequence number.
+/// CloudEvents attributes, except the id, which is the sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Where it comes from, as a path.
+    /// Source of the event, as a path.
     pub source: String,
-    /// What kind of event it is.
+    /// Type of the event.
     pub kind: String,
-    /// What it is about; empty if it is about nothing in particular.
+    /// Subject of the event; empty if it has none.
     pub subject: String,
-    /// When it happened, as RFC 3339.
+    /// Time of the event, as RFC 3339.
     pub time: String,
 }
 
@@ -85,44 +87,44 @@ impl Message {
 /// A message for one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Letter {
-    /// What distinguishes it from others: the receiver carries out each id once.
+    /// Its id: receivers execute each id once.
     pub id: String,
     /// Headers, by name.
     pub headers: BTreeMap<String, String>,
-    /// The queue that its sender waits for a reply in.
+    /// The queue in which its sender waits for a reply.
     pub reply_to: Option<String>,
-    /// What its sender recognises the reply by.
+    /// Identifies the reply for its sender.
     pub correlation_id: Option<String>,
-    /// JSON.
+    /// The body, as JSON.
     pub body: Vec<u8>,
 }
 
-/// An answer to a letter, for the queue that its sender named.
+/// A reply to a letter, for the queue that its sender named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// The letter's `reply_to`.
     pub to: String,
-    /// The letter's, unchanged.
+    /// The letter's correlation id, unchanged.
     pub correlation_id: Option<String>,
     /// The message's id.
     pub id: String,
-    /// JSON.
+    /// The body, as JSON.
     pub body: Vec<u8>,
 }
 
-/// A subscription's events.
+/// A subscription to events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Name of the queue that collects them.
     pub queue: String,
-    /// Routing keys as patterns: `*` is one word, `#` any number of words.
+    /// Patterns of routing keys: `*` is one word, `#` any number of words.
     pub patterns: Vec<String>,
-    /// Most deliveries that are unsettled at once.
+    /// Most unsettled deliveries.
     pub prefetch: u16,
 }
 
 impl Subscription {
-    /// A queue for what matches any of the patterns.
+    /// A queue for events that match any of the patterns.
     pub fn new<P: Into<String>>(
         queue: impl Into<String>,
         patterns: impl IntoIterator<Item = P>,

@@ -1,36 +1,36 @@
-//! What exchanges and queues are called.
+//! Names of exchanges and queues.
 
 use crate::{BrokerError, DELIVERY_LIMIT, RUN_DELIVERY_LIMIT, SHORT_BYTES_MAX};
 
-/// Longest prefix, in bytes; with what follows it, names stay far below AMQP's 255.
+/// Longest prefix, in bytes; full names stay far below AMQP's 255.
 const PREFIX_BYTES_MAX: usize = 100;
-/// What a client names to get replies without a queue; the broker makes it a name of that client's,
-/// `amq.rabbitmq.reply-to.` and more.
+/// The name that a client uses to get replies without a queue; the broker replaces it with a unique
+/// name that begins with `amq.rabbitmq.reply-to.`.
 pub(crate) const DIRECT_REPLIES: &str = "amq.rabbitmq.reply-to";
 
-/// A queue of the daemon's own.
+/// A queue of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Queue {
-    /// What the daemon is asked to do.
+    /// Commands to the daemon.
     Commands,
-    /// What tool runners report about their actions.
+    /// Reports of tool runners about their actions.
     Actions,
-    /// Actions that treadle is asked to run; a delivery stays unsettled while its action runs.
+    /// Actions to run; a delivery stays unsettled while its action runs.
     Runs,
-    /// What could not be done, with the reason in a header.
+    /// Messages that could not be processed, with the reason in a header.
     DeadLetters,
 }
 
 impl Queue {
-    /// All of them.
+    /// All queues.
     pub const ALL: [Self; 4] = [Self::Commands, Self::Actions, Self::Runs, Self::DeadLetters];
 
-    /// Whether what can't be done goes to the dead letters.
+    /// Whether rejected messages go to the dead letters.
     pub(crate) const fn has_dead_letters(self) -> bool {
         !matches!(self, Self::DeadLetters)
     }
 
-    /// How often a message comes again before it is a dead letter.
+    /// How often a message is delivered again before it becomes a dead letter.
     pub(crate) const fn delivery_limit(self) -> u32 {
         match self {
             Self::Runs => RUN_DELIVERY_LIMIT,
@@ -38,7 +38,7 @@ impl Queue {
         }
     }
 
-    /// What the queue's name ends in.
+    /// Suffix of the queue's name.
     const fn word(self) -> &'static str {
         match self {
             Self::Commands => "commands",
@@ -49,7 +49,7 @@ impl Queue {
     }
 }
 
-/// What exchanges and queues are called: `<prefix>.events` and so on.
+/// The names of exchanges and queues: `<prefix>.events` and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: String,
@@ -64,7 +64,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Names that begin with a prefix.
+    /// Names with a prefix.
     ///
     /// # Errors
     /// [`BrokerError::Prefix`] if it is empty, too long, begins with `amq.`, or has other
@@ -76,26 +76,26 @@ impl Names {
             })
         };
         if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX {
-            return fails("give 1 to 100 characters");
+            return fails("use 1 to 100 characters");
         }
         if prefix.starts_with("amq.") {
-            return fails("names that begin with amq. are the broker's own; choose another");
+            return fails("names that begin with amq. are reserved by the broker; choose another");
         }
         let usable = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         if !prefix.chars().all(usable) {
-            return fails("use letters, digits, '.', '-' and '_' alone");
+            return fails("use only letters, digits, '.', '-' and '_'");
         }
         Ok(Self {
             prefix: prefix.to_owned(),
         })
     }
 
-    /// The topic exchange that all events go through.
+    /// The topic exchange of all events.
     pub fn events_exchange(&self) -> String {
         format!("{}.events", self.prefix)
     }
 
-    /// The exchange that dead letters go through.
+    /// The exchange of dead letters.
     pub fn dead_exchange(&self) -> String {
         format!("{}.dead", self.prefix)
     }
@@ -105,8 +105,8 @@ impl Names {
         format!("{}.{}", self.prefix, queue.word())
     }
 
-    /// Whether replies may go to a queue. The queues of the daemon and of others like it are
-    /// refused: one that may only ask for runs could have the daemon write commands.
+    /// Checks that replies may go to a queue. Queues of treadle daemons are refused: otherwise a
+    /// client that may only request runs could make the daemon send commands.
     pub(crate) fn check_reply_to(&self, to: &str) -> Result<(), BrokerError> {
         let fails = |cause: String| Err(BrokerError::ReplyTo { cause });
         if to.is_empty() || to.len() > SHORT_BYTES_MAX {
@@ -114,7 +114,7 @@ impl Names {
         }
         if to == DIRECT_REPLIES {
             return fails(format!(
-                "{to} was not made a name of one client by the broker"
+                "{to} was not replaced by the broker with a client's own name"
             ));
         }
         let is_below = to
@@ -123,7 +123,9 @@ impl Names {
         let last = to.rsplit('.').next().filter(|last| last.len() < to.len());
         let is_like_own = Queue::ALL.iter().any(|queue| last == Some(queue.word()));
         if is_below || is_like_own {
-            return fails(format!("{to} is a queue of treadle, or named like one"));
+            return fails(format!(
+                "{to} is a queue of treadle, or has the name of one"
+            ));
         }
         Ok(())
     }
@@ -168,7 +170,7 @@ mod tests {
             "prod.b.commands",
             "prod.b.",
             "prod.b.replies",
-            // Of the first shard, another shard, another deployment.
+            // Of the first shard, another shard, and another deployment.
             "prod.commands",
             "prod.c.runs",
             "other.dead-letters",

@@ -4,27 +4,27 @@ use std::fmt::{self, Write as _};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Longest word of a key, in bytes. AMQP has 255 bytes for four words and three dots.
+/// Longest word of a key, in bytes. AMQP allows 255 bytes for four words and three dots.
 const WORD_BYTES_MAX: usize = 62;
-/// What a shortened word ends in: `~` and 16 digits of its hash.
+/// Length of the suffix of a shortened word: `~` and 16 digits of its hash.
 const TAIL_BYTES: usize = 17;
 
-/// The receivers of a message.
+/// A routing key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoutingKey(String);
 
 impl RoutingKey {
     /// The key of an event.
     ///
-    /// In each word `.`, `*`, `#`, `%`, `~`, control characters and spaces are written as `%` and
-    /// two digits, an empty word as `%`, and one longer than 62 bytes is cut and ends in `~` and
-    /// its hash: so a word can always be bound by name, and different words stay different.
+    /// In each word, `.`, `*`, `#`, `%`, `~`, control characters and spaces are written as `%` and
+    /// two digits, an empty word as `%`, and one longer than 62 bytes is truncated and ends in `~`
+    /// and its hash. So a word can always be bound by name, and different words stay different.
     pub fn event(tenant: &str, job: &str, entity: &str, event: &str) -> Self {
         let words = [tenant, job, entity, event].map(word);
         Self(words.join("."))
     }
 
-    /// As it goes over the wire.
+    /// The key as sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,7 +36,7 @@ impl fmt::Display for RoutingKey {
     }
 }
 
-/// A name as one word of a key.
+/// Encodes a name as one word of a key.
 fn word(name: &str) -> String {
     if name.is_empty() {
         return "%".to_owned();

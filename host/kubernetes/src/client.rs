@@ -1,4 +1,4 @@
-//! The client of the API server: how it is found, and what its refusals mean.
+//! The client of the API server: configuration, and the meaning of its errors.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use treadle_sandbox::SandboxError;
 
 use crate::config::KubernetesConfig;
 
-/// How long the API server may take to answer a request.
+/// Timeout of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
-/// Bytes of what the API server tells that are passed on.
+/// Maximum length of an API server's message that is passed on.
 const TOLD_BYTES_MAX: usize = 512;
 
-/// The pods of the namespace.
+/// A client for the pods of the namespace.
 ///
 /// # Errors
-/// What the configuration lacks.
+/// An invalid configuration.
 pub(crate) async fn pods(config: &KubernetesConfig) -> Result<Api<Pod>, SandboxError> {
     let mut found = found(config).await?;
-    // What the API server refuses for want of room is told at once.
+    // Refusals because of quotas are reported at once.
     found.default_retry = false;
     if let Some(namespace) = &config.namespace {
         found.default_namespace.clone_from(namespace);
     }
     let client = Client::try_from(found).map_err(|error| {
-        let problem = format!("makes no client: {error}; correct it");
+        let problem = format!("can't be used: {error}; correct it");
         SandboxError::Value("kubernetes.kubeconfig", problem)
     })?;
     Ok(Api::default_namespaced(client))
@@ -56,7 +56,7 @@ async fn found(config: &KubernetesConfig) -> Result<Config, SandboxError> {
     let shown = path.display();
     let read = Kubeconfig::read_from(path).map_err(|error| {
         wrong(format!(
-            "names {shown}, which is no kubeconfig: {error}; name one that can be read"
+            "names {shown}, which is not a kubeconfig: {error}; name a readable kubeconfig"
         ))
     })?;
     let chosen = Config::from_custom_kubeconfig(read, &options).await;
@@ -64,11 +64,11 @@ async fn found(config: &KubernetesConfig) -> Result<Config, SandboxError> {
         Some(context) => SandboxError::Value(
             "kubernetes.context",
             format!(
-                "is {context}, which {shown} has not in whole: {error}; name one of its contexts"
+                "is {context}, which is missing or incomplete in {shown}: {error}; name one of its contexts"
             ),
         ),
         None => wrong(format!(
-            "names {shown}, which lacks something: {error}; correct it"
+            "names {shown}, which lacks a required entry: {error}; correct it"
         )),
     })
 }
@@ -76,26 +76,26 @@ async fn found(config: &KubernetesConfig) -> Result<Config, SandboxError> {
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// There is none.
+    /// The pod does not exist.
     NotFound,
-    /// One of this name is there.
+    /// A pod with this name exists.
     Exists,
-    /// Others changed what the request depends on at the same time.
+    /// A concurrent change conflicts with the request.
     Conflict,
-    /// There is no room for it, or the API server has no time now.
+    /// The cluster has no room, or the API server is overloaded.
     NoRoom(String),
-    /// The API server refuses it.
+    /// The API server refused the request.
     Refused(String),
-    /// The history that was asked for is over.
+    /// The requested version is too old.
     Expired,
-    /// It did not get there, or no answer came, or one that the API server can't do its work now.
+    /// The request failed without an answer, or the API server is unavailable.
     Lost(String),
-    /// The connection broke once it was there: nobody knows what became of it.
+    /// The connection broke after the request was sent; its result is unknown.
     Broken,
 }
 
 impl Failure {
-    /// What a caller who asks for a sandbox is told.
+    /// The error for a caller who requests a sandbox.
     pub(crate) fn told(self) -> SandboxError {
         match self {
             Self::NoRoom(told) => SandboxError::NoRoom(told),
@@ -109,9 +109,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotFound => text.write_str("there is no such pod"),
-            Self::Exists => text.write_str("a pod of this name is there already"),
-            Self::Conflict => text.write_str("others changed it at the same time; try again"),
-            Self::Expired => text.write_str("the API server has forgotten that time"),
+            Self::Exists => text.write_str("a pod with this name already exists"),
+            Self::Conflict => text.write_str("it was changed at the same time; try again"),
+            Self::Expired => text.write_str("the requested version has expired"),
             Self::NoRoom(told) => write!(text, "the cluster has no room: {told}"),
             Self::Refused(told) => write!(text, "the API server refuses it: {told}"),
             Self::Broken => text.write_str("the connection broke"),
@@ -129,7 +129,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// What an answer of the API server means.
+/// The meaning of an error response of the API server.
 pub(crate) fn failure_of(code: u16, reason: &str, message: &str) -> Failure {
     let told = short(message);
     match (code, reason) {
@@ -145,7 +145,7 @@ pub(crate) fn failure_of(code: u16, reason: &str, message: &str) -> Failure {
     }
 }
 
-/// What helps where something is forbidden.
+/// The remedy for a forbidden request.
 fn remedy(message: &str) -> &'static str {
     if message.contains("PodSecurity") {
         "; use a namespace that allows the level `baseline` of pod security"
@@ -156,7 +156,7 @@ fn remedy(message: &str) -> &'static str {
     }
 }
 
-/// Does a request, which is answered in time.
+/// Sends a request with a timeout.
 pub(crate) async fn asked<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     match tokio::time::timeout(REQUEST_MAX, request).await {
         Ok(answered) => Ok(answered?),
@@ -164,7 +164,7 @@ pub(crate) async fn asked<T>(request: impl Future<Output = kube::Result<T>>) -> 
     }
 }
 
-/// A message of another program, as one line that is not too long.
+/// Another program's message as a single line of limited length.
 pub(crate) fn short(told: &str) -> String {
     let line = told.trim().replace(['\n', '\r'], " ");
     line[..line.floor_char_boundary(TOLD_BYTES_MAX)].to_owned()
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_one_short_line() {
+    fn messages_become_one_short_line() {
         let told = short(&format!("a\nb{}", "é".repeat(1_000)));
         assert!(told.starts_with("a b") && told.len() <= TOLD_BYTES_MAX);
     }

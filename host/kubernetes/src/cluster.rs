@@ -1,4 +1,4 @@
-//! What all pods of an agent share: the API server, and whose they are.
+//! The state shared by all pods of an agent: the API server, and the owner label.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::copies::Copies;
 use crate::manifest::OWNER;
 use crate::statuses::Statuses;
 
-/// Why what runs in pods can't be paused, forked or kept as a snapshot.
+/// Why pods can't be paused, forked or kept as a snapshot.
 pub(crate) const PAUSES: &str = "sandboxes on Kubernetes can't be paused, resumed after their time, \
-     forked or kept as a snapshot, for pods can't; make another sandbox, or use a node without \
+     forked or kept as a snapshot; make another sandbox, or use a node without \
      `kubernetes.enabled`";
-/// Bytes of the reference of a container image.
+/// Maximum length of the reference of a container image.
 const IMAGE_BYTES_MAX: usize = 512;
-/// How often it is looked for pods that are to be deleted, and how many are at once.
+/// Interval of deleting orphaned pods, and the number deleted at once.
 const SWEEP: (Duration, usize) = (Duration::from_millis(200), 8);
 
-/// What all pods of an agent share.
+/// The state shared by all pods of an agent.
 pub(crate) struct Cluster {
     pub(crate) api: Api<Pod>,
     pub(crate) config: KubernetesConfig,
-    /// Which agent's pods these are.
+    /// The value of the owner label of this agent's pods.
     pub(crate) owner: String,
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) copies: Arc<Copies>,
@@ -48,7 +48,7 @@ impl Cluster {
         format!("{OWNER}={}", self.owner)
     }
 
-    /// The container image that a sandbox's is: of the table, or by its own reference.
+    /// The container image of a sandbox's image: from the configuration, or its own reference.
     pub(crate) fn image(&self, name: &str) -> Result<String, SandboxError> {
         let name = if name.is_empty() { SYSTEM_IMAGE } else { name };
         if let Some(image) = self.config.images.get(name) {
@@ -64,7 +64,7 @@ impl Cluster {
         Err(SandboxError::ImageUnknown(name.to_owned()))
     }
 
-    /// Deletes a pod at once, if it is there.
+    /// Deletes a pod without a grace period, if it exists.
     pub(crate) async fn delete(&self, pod: &str) -> Result<(), Failure> {
         let now = DeleteParams::default().grace_period(0);
         match asked(self.api.delete(pod, &now)).await {
@@ -73,8 +73,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes pods that are nobody's, for as long as this runs. What can't be deleted is tried again
-    /// and again.
+    /// Deletes orphaned pods periodically, with retries.
     pub(crate) async fn sweep(&self) {
         let orphans = &self.statuses.orphans;
         loop {
@@ -82,11 +81,11 @@ impl Cluster {
             let deleting = stream::iter(orphans.due()).for_each_concurrent(SWEEP.1, async |pod| {
                 match self.delete(&pod).await {
                     Ok(()) => {
-                        tracing::info!(%pod, "a pod that is no sandbox's was deleted");
+                        tracing::info!(%pod, "deleted an orphaned pod");
                         orphans.deleted(&pod);
                     }
                     Err(error) => {
-                        tracing::warn!(%pod, %error, "a pod can't be deleted yet");
+                        tracing::warn!(%pod, %error, "could not delete a pod; trying again");
                         orphans.failed(&pod);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Commands in pods: their start, their streams and their end.
+//! Commands in pods: start, streams and end.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,19 +19,19 @@ use crate::fate::Ending;
 use crate::ready_pod::{Command, ReadyPod};
 use crate::script::{self, NOT_STARTED, STARTED};
 
-/// How long a command has to be started.
+/// Timeout for the start of a command.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How long the status of a pod may lag behind what happened in it.
+/// How long a pod's status may lag behind.
 const LAG_MAX: Duration = Duration::from_secs(1);
-/// How long what a command wrote last is waited for, once its pod has ended.
+/// How long to wait for the last output of a command after its pod has ended.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
-/// Bytes of the line that tells the number of a process.
+/// Maximum length of the line with a process id.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Letters of a command's mark.
+/// Length of a command's mark.
 const MARK_CHARS: usize = 16;
 /// `SIGKILL`.
 const KILL: i32 = 9;
-/// What shells and container runtimes add to a signal's number.
+/// Offset of exit codes for signals in shells and container runtimes.
 const SIGNALLED: i32 = 128;
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
@@ -50,7 +50,8 @@ pub(crate) async fn spawn(
     let mark = random_name(MARK_CHARS).map_err(|error| SandboxError::System("a name", error))?;
     let text = script::command(&pod.name, &mark, &order, input.is_some());
     let (tell, started) = oneshot::channel();
-    // To its end, though nobody wait for it any more: what has begun is to be known, or ended.
+    // Runs to its end even if nobody waits for it any more, because a started command must be
+    // tracked or ended.
     tokio::spawn(async move {
         let starting = tokio::time::timeout(START_MAX, begin(&pod, &text, input.is_some()));
         let begun = tokio::select! {
@@ -81,7 +82,7 @@ pub(crate) async fn spawn(
         let told = follow(&pod, connection, (input, output, errors)).await;
         let meant = meant(&pod, told, id).await;
         if meant == End::Gone && !pod.has_ended() {
-            // It may have lost its connection alone.
+            // Only its connection may be lost.
             end_lost(&pod, Some(pid), &mark).await;
         }
         pod.ended(id);
@@ -90,14 +91,14 @@ pub(crate) async fn spawn(
     started.await.map_err(|_| SandboxError::Gone)?
 }
 
-/// Ends a command of which nobody will know how it ended.
+/// Ends a command whose end can't be observed any more.
 async fn end_lost(pod: &ReadyPod, pid: Option<i32>, mark: &str) {
     if let Err(error) = pod.end_command(pid, mark).await {
-        tracing::warn!(pod = %pod.name, %error, "a command that nobody follows may run on");
+        tracing::warn!(pod = %pod.name, %error, "a command without a connection may still be running");
     }
 }
 
-/// What a command reads, unless that is nothing.
+/// The standard input of a command, unless it is empty.
 fn input_of(input: OwnedFd) -> io::Result<Option<Reader>> {
     let stat = fstat(&input)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
@@ -107,7 +108,7 @@ fn input_of(input: OwnedFd) -> io::Result<Option<Reader>> {
     Ok((stat.st_size > 0).then(|| Box::new(file) as Reader))
 }
 
-/// Starts the script, and waits for the number of the command's process.
+/// Starts the script, and waits for the pid of the command.
 async fn begin(
     pod: &ReadyPod,
     text: &str,
@@ -126,7 +127,7 @@ async fn begin(
     if let Some(why) = line.strip_prefix(NOT_STARTED) {
         return Err(SandboxError::Command(short(why)));
     }
-    // It never came to the command: the shell, or what starts it, has told why.
+    // The command was not started: the shell, or the container runtime, reports why.
     let errors = in_short(begun.stderr).await;
     let why = match told(begun.status.await.ok()) {
         Told::Unknown => return Err(SandboxError::Gone),
@@ -141,7 +142,7 @@ async fn begin(
     Err(SandboxError::Command(short(&told)))
 }
 
-/// The first line, byte by byte: what follows is the command's.
+/// Reads the first line byte by byte, because the rest is the command's output.
 async fn first_line(from: &mut (impl AsyncRead + Unpin)) -> String {
     let mut line = Vec::new();
     while line.len() < LINE_BYTES_MAX {
@@ -153,7 +154,7 @@ async fn first_line(from: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Passes streams on until the command has ended, or its pod.
+/// Forwards streams until the command or its pod has ended.
 async fn follow(
     pod: &ReadyPod,
     begun: Connection,
@@ -185,31 +186,31 @@ async fn follow(
         told = &mut taking => told,
         () = sending => Told::Unknown,
         _ = pod.ending() => {
-            // What it wrote last may be under way.
+            // Its last output may still be in transit.
             let _ = tokio::time::timeout(LAST_WORDS_MAX, taking).await;
             Told::Unknown
         }
     }
 }
 
-/// Passes on what comes, and takes it in where nobody reads it any more: what follows is waited for.
+/// Forwards output, and discards it if nobody reads any more, because what follows is needed.
 async fn pass(from: &mut (impl AsyncRead + Unpin), to: &mut pipe::Sender) {
     let _ = tokio::io::copy(from, to).await;
     let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
 }
 
-/// How the pod ended, if it has or does so now.
+/// How the pod ended, if it has ended or ends soon.
 async fn ended_soon(pod: &ReadyPod) -> Option<Ending> {
     tokio::time::timeout(LAG_MAX, pod.ending()).await.ok()
 }
 
-/// What is told of an end. Unless treadle sent it, nobody can tell a signal from the exit status that
-/// stands for it.
+/// The end of a command by its exit status. A signal can't be distinguished from the exit code that
+/// represents it, unless treadle sent it.
 async fn meant(pod: &ReadyPod, told: Told, id: u64) -> End {
     let code = match told {
         Told::Exited(code) => code,
         Told::Failed(why) => {
-            tracing::warn!(pod = %pod.name, %why, "nobody knows how a command ended");
+            tracing::warn!(pod = %pod.name, %why, "the end of a command is unknown");
             return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end);
         }
         Told::Unknown => return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end),
@@ -218,7 +219,7 @@ async fn meant(pod: &ReadyPod, told: Told, id: u64) -> End {
     if pod.was_sent(id, signal) {
         return End::Killed(signal);
     }
-    // The status of a pod comes later than the ends of its processes.
+    // A pod's status is updated after its processes have ended.
     let ending = if signal == KILL {
         ended_soon(pod).await
     } else {

@@ -1,39 +1,39 @@
-//! What an operator says of the cluster.
+//! The operator's configuration of the cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an operator says of the cluster.
+/// The operator's configuration of the cluster.
 #[derive(Clone, Debug)]
 pub struct KubernetesConfig {
-    /// How the cluster is reached; without it `$KUBECONFIG`, `~/.kube/config`, or, within a pod, its
-    /// service account.
+    /// The kubeconfig; if absent, `$KUBECONFIG`, `~/.kube/config`, or, in a pod, its service
+    /// account.
     pub kubeconfig: Option<PathBuf>,
-    /// Which context of that file; its current one without it.
+    /// Its context; the current one if absent.
     pub context: Option<String>,
-    /// The namespace of the pods; that of the context without it.
+    /// The namespace of the pods; that of the context if absent.
     pub namespace: Option<String>,
-    /// Container images by the names that sandboxes have for them.
+    /// Container images by the image names of sandboxes.
     pub images: BTreeMap<String, String>,
     /// The runtime class of the pods.
     pub runtime_class: Option<String>,
-    /// Whether root inside is to be nobody on the machine that a pod is on.
+    /// Whether root inside is an unprivileged user on the pod's machine.
     pub user_namespaces: bool,
-    /// Thousandths of a core that the scheduler sets aside for a pod.
+    /// CPU request of a pod, in thousandths of a core.
     pub cpu_request_millis: u64,
-    /// Thousandths of a core that a pod may use.
+    /// CPU limit of a pod, in thousandths of a core.
     pub cpu_limit_millis: u64,
-    /// Memory of a sandbox that asks for no other.
+    /// Default memory of a sandbox.
     pub memory_bytes: u64,
-    /// What a pod may write to disk.
+    /// Disk limit of a pod.
     pub disk_bytes_max: u64,
-    /// How long a pod may take until it is ready.
+    /// Timeout for a pod to become ready.
     pub ready_max: Duration,
-    /// How long a sandbox lives that says nothing else.
+    /// Default lifetime of a sandbox.
     pub ttl: Duration,
-    /// How long a pod lives at most, whatever extends the time of its sandbox.
+    /// Maximum lifetime of a pod, even if its sandbox is extended.
     pub lifetime_max: Duration,
-    /// A folder of this agent's own.
+    /// This agent's folder.
     pub folder: PathBuf,
 }

@@ -1,6 +1,6 @@
-//! A connection to a process in a pod: the `exec` subresource over a WebSocket, of which each message
-//! is of one stream. Both directions go on for themselves, so that a process that writes before it has
-//! read all of its input holds up nothing.
+//! A connection to a process in a pod: the `exec` subresource over a WebSocket, where each message
+//! belongs to one stream. Both directions are independent, so that a process that writes before it
+//! has read all of its input does not block.
 
 use std::time::Duration;
 
@@ -20,33 +20,33 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use crate::client::{Failure, asked};
 use crate::manifest::CONTAINER;
 
-/// Bytes of each stream that wait.
+/// Buffer size of each stream.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How often an idle connection is kept alive.
+/// Keep-alive interval of an idle connection.
 const PING: Duration = Duration::from_mins(1);
 /// The numbers of the streams.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
-/// What a message begins with that says that a stream has ended.
+/// First byte of a message that closes a stream.
 const CLOSE: u8 = 255;
 
-/// A connection to a process. The connection ends when this is dropped; the process goes on.
+/// A connection to a process. Dropping it closes the connection, but does not end the process.
 pub(crate) struct Connection {
-    /// What the process reads. It ends with this.
+    /// The standard input of the process. Dropping it closes the input.
     pub(crate) stdin: DuplexStream,
-    /// What it writes.
+    /// Its standard output.
     pub(crate) stdout: DuplexStream,
-    /// What it tells of errors.
+    /// Its standard error.
     pub(crate) stderr: DuplexStream,
-    /// How it ended; nobody knows where the sender is dropped.
+    /// How it ended; unknown if the channel is closed without a value.
     pub(crate) status: oneshot::Receiver<Status>,
-    /// What passes the streams on.
+    /// The tasks that forward the streams.
     pub(crate) passing: JoinSet<()>,
 }
 
-/// Runs a command in a pod. With `has_input` the end of its input must get there.
+/// Runs a command in a pod. With `has_input`, the protocol must be able to close its input.
 pub(crate) async fn connect(
     api: &Api<Pod>,
     pod: &str,
@@ -88,7 +88,7 @@ pub(crate) async fn connect(
     })
 }
 
-/// Sends what the process is to read, and its end.
+/// Sends the standard input, and closes it.
 async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     mut sender: SplitSink<WebSocketStream<S>, Message>,
     mut from: DuplexStream,
@@ -116,7 +116,7 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Takes in what the process writes, and how it ends.
+/// Receives the output and the exit status.
 async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     mut receiver: SplitStream<WebSocketStream<S>>,
     mut out: DuplexStream,

@@ -1,7 +1,7 @@
-//! Copies of pods' files on this machine, on their way in or out, and what they may take together.
+//! Local copies of pods' files in transfer, and the limit on their size.
 //!
-//! Callers get a plain file, write to it, and drop it at some time. So it is locked, and a second handle
-//! shows by the lock whether the first one is still open, and how much was written.
+//! Callers get a plain file, write to it, and drop it at some time. So it is locked, and a second
+//! handle shows by the lock whether the first one is still open, and how much was written.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Bytes of one copy.
+/// Maximum size of one copy.
 pub(crate) const COPY_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of all of them.
+/// Maximum size of all copies.
 const COPIES_BYTES_MAX: u64 = 1 << 30;
-/// What a copy counts for at least, so that there are no more than that many descriptors.
+/// Minimum size that a copy counts for, which limits the number of descriptors.
 const COPY_BYTES_MIN: u64 = 1 << 20;
-/// How often what they take is measured.
+/// Interval of measuring the copies.
 const PERIOD: Duration = Duration::from_millis(10);
-/// What helps where a file is too long to be copied.
+/// The remedy for a file that is too large.
 const REMEDY: &str = "move it in parts, with a command such as `split -b 128M`";
 
 /// All copies.
@@ -31,7 +31,7 @@ pub(crate) struct Copies(Mutex<Held>);
 struct Held {
     /// The second handles.
     copies: Vec<File>,
-    /// What they take, and when that was measured.
+    /// Their size, and when it was measured.
     measured: Option<(u64, Instant)>,
 }
 
@@ -40,32 +40,32 @@ impl Copies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new copy in a folder, with nothing in it.
+    /// A new empty copy in a folder.
     ///
     /// # Errors
-    /// There are as many as may be.
+    /// If the limit is reached.
     pub(crate) fn make(&self, folder: &Path) -> io::Result<File> {
         let mut held = self.lock();
         held.measured = None;
         check(held.left())?;
         let copy = tempfile::tempfile_in(folder)?;
         flock(&copy, FlockOperation::NonBlockingLockShared)?;
-        // Opened anew, it has a lock of its own.
+        // Opened again, so that it has its own lock.
         let second = File::open(format!("/proc/self/fd/{}", copy.as_raw_fd()))?;
         held.copies.push(second);
         held.measured = None;
         Ok(copy)
     }
 
-    /// Bytes that one copy may still have.
+    /// Bytes that one copy may still use.
     pub(crate) fn left(&self) -> u64 {
         self.lock().left().min(COPY_BYTES_MAX)
     }
 
-    /// Whether copies may grow.
+    /// Checks that copies may grow.
     ///
     /// # Errors
-    /// They have all that they may.
+    /// If the limit is reached.
     pub(crate) fn check(&self) -> io::Result<()> {
         check(self.left())
     }
@@ -94,14 +94,14 @@ fn check(left: u64) -> io::Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "files on their way to and from pods have {} MiB of the daemon's disk, as much as they may; \
+        "file transfers to and from pods use {} MiB of the daemon's disk, which is the limit; \
          try again later",
         COPIES_BYTES_MAX >> 20
     );
     Err(io::Error::new(io::ErrorKind::StorageFull, problem))
 }
 
-/// A file has more bytes than may be copied.
+/// The error for a file that is too large.
 pub(crate) fn too_long(kind: io::ErrorKind, bytes_max: u64) -> io::Error {
     let remedy = if bytes_max == COPY_BYTES_MAX {
         format!(", the most that is copied from or to a pod; {REMEDY}")
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_take_what_they_have_until_they_are_dropped() {
+    fn copies_count_until_they_are_dropped() {
         let (copies, folder) = (Copies::default(), tempfile::tempdir().expect("a folder"));
         let make = || copies.make(folder.path());
         let many: Vec<File> = (0..3).map(|_| make().expect("there is room")).collect();
         for copy in &many {
             copy.set_len(COPY_BYTES_MAX).expect("it is sparse");
         }
-        // One that is handed on is the same one.
+        // A clone is the same copy.
         let another = make().expect("there is room").try_clone().expect("it");
         another.set_len(COPY_BYTES_MAX - 1).expect("it is sparse");
         copies.lock().measured = None;

@@ -1,4 +1,4 @@
-//! A pod that is ready, as a sandbox that runs commands and has files.
+//! A ready pod as the environment of a sandbox.
 
 use std::fs::File;
 use std::io;

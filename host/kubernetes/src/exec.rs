@@ -1,4 +1,4 @@
-//! A script that is carried out in a pod to its end.
+//! Runs scripts in a pod to their end.
 
 use std::fs::File;
 use std::io;
@@ -14,32 +14,32 @@ use crate::client::{Failure, short};
 use crate::connection::{Connection, connect};
 use crate::script;
 
-/// Letters of the last line of a script.
+/// Length of the last line of a script.
 const LAST_CHARS: usize = 24;
-/// Bytes of error output that are kept.
+/// Maximum size of the kept error output.
 const ERRORS_BYTES_MAX: u64 = 4 << 10;
 
-/// What became of a script.
+/// The result of a script.
 #[derive(Debug)]
 pub(crate) struct Done {
     /// Its exit status.
     pub(crate) code: i32,
-    /// What it told of errors, in short.
+    /// Its error output, shortened.
     pub(crate) errors: String,
 }
 
-/// How an `exec` ended, by what the API server told at its end.
+/// The end of an `exec`, as reported by the API server.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Told {
-    /// With an exit status.
+    /// It exited with a status.
     Exited(i32),
-    /// It was not run to its end: why.
+    /// It did not run to its end, for this reason.
     Failed(String),
-    /// The connection broke: nobody knows.
+    /// The connection broke; its end is unknown.
     Unknown,
 }
 
-/// What the status of an `exec` means.
+/// The meaning of the status of an `exec`.
 pub(crate) fn told(status: Option<Status>) -> Told {
     let Some(status) = status else {
         return Told::Unknown;
@@ -63,8 +63,8 @@ pub(crate) fn told(status: Option<Status>) -> Told {
     }
 }
 
-/// Starts to carry out a script in a pod. What is sent after that is its input, whose end it must be
-/// told of if it `has_input`.
+/// Starts a script in a pod. Its input follows; if it `has_input`, the protocol must be able to
+/// close that.
 pub(crate) async fn begin(
     api: &Api<Pod>,
     pod: &str,
@@ -78,11 +78,10 @@ pub(crate) async fn begin(
     Ok(connection)
 }
 
-/// Carries out a script, with a file as its input, and takes what it writes. Past `output_max` bytes
-/// it is not read any further.
+/// Runs a script with a file as its input, and reads at most `output_max` bytes of output.
 ///
 /// # Errors
-/// Nobody knows what became of it, or it took longer than `max`.
+/// If its result is unknown, or it took longer than `max`.
 pub(crate) async fn run(
     api: &Api<Pod>,
     pod: &str,
@@ -104,7 +103,7 @@ async fn carry(
     mut output: impl AsyncWrite + Send + Unpin,
     output_max: u64,
 ) -> io::Result<Done> {
-    // A script knows how many bytes it reads, and is told of no end.
+    // Scripts know how many bytes to read, so the input is not closed.
     let begun = begin(api, pod, text, false).await;
     let Connection {
         mut stdin,
@@ -115,7 +114,7 @@ async fn carry(
     } = begun.map_err(|failure| io::Error::other(failure.to_string()))?;
     let sending = async {
         if let Some(input) = input {
-            // One that ends before it has read all of it tells why.
+            // If the script ends before reading everything, its result says why.
             let _ = tokio::io::copy(&mut tokio::fs::File::from_std(input), &mut stdin).await;
         }
     };
@@ -136,7 +135,7 @@ async fn carry(
     }
 }
 
-/// What is told of errors, of which all is read and the beginning kept.
+/// Reads all error output, and keeps the beginning.
 pub(crate) async fn in_short(mut from: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
     let _ = (&mut from)
@@ -153,7 +152,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_end_of_an_exec_is_what_the_api_server_tells() {
+    fn the_end_of_an_exec_is_read_from_its_status() {
         let of = |status| told(serde_json::from_value(status).expect("a status"));
         assert_eq!(of(json!({"status": "Success"})), Told::Exited(0));
         let exited = |reason: &str, code: &str| {

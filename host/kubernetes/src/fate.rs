@@ -1,11 +1,11 @@
-//! What the status of a pod means for its sandbox.
+//! The meaning of a pod's status for its sandbox.
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
 use treadle_sandbox::End;
 
 use crate::client::short;
 
-/// Why a container never runs that waits. Others may pass.
+/// Reasons of waiting containers that can't be resolved by waiting.
 const HOPELESS: [&str; 6] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -15,31 +15,31 @@ const HOPELESS: [&str; 6] = [
     "InvalidImageName",
 ];
 
-/// Where a pod is in its life.
+/// The state of a pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Fate {
-    /// Nothing was told of it yet.
+    /// No status was received yet.
     #[default]
     Unheard,
-    /// It is not ready yet; why, as far as that was told.
+    /// It is not ready, for this reason if known.
     Starting(String),
-    /// It runs commands.
+    /// It can run commands.
     Ready,
-    /// It is over, and its files are gone.
+    /// It has ended, and its files are lost.
     Ended(Ending),
 }
 
 /// How a pod ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Ending {
-    /// What that is for a command that ran in it.
+    /// The end of the commands that ran in it.
     pub(crate) end: End,
-    /// For people.
+    /// The cause, as a message.
     pub(crate) cause: String,
 }
 
 impl Ending {
-    /// One of which nothing is known but that it is not there.
+    /// The end of a pod that has disappeared.
     pub(crate) fn lost(cause: &str) -> Self {
         let cause = cause.to_owned();
         Self {
@@ -50,12 +50,12 @@ impl Ending {
 }
 
 impl Fate {
-    /// Whether it was heard of, and not of its end.
+    /// Whether a status was received, but no end.
     pub(crate) fn is_under_way(&self) -> bool {
         matches!(self, Self::Starting(_) | Self::Ready)
     }
 
-    /// What a pod's status says.
+    /// The state by a pod's status.
     pub(crate) fn of(pod: &Pod) -> Self {
         let Some(status) = &pod.status else {
             return Self::Starting(String::new());
@@ -91,7 +91,7 @@ fn ended(status: &PodStatus, state: Option<&ContainerState>) -> Ending {
     Ending { end, cause }
 }
 
-/// Whether a pod was evicted for what it wrote itself, and not for what its machine lacks.
+/// Whether a pod was evicted for its own disk usage rather than its machine's pressure.
 fn is_own_disk(message: &str) -> bool {
     message.contains("ephemeral") && (message.contains("exceeds") || message.contains("exceeded"))
 }

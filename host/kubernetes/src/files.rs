@@ -1,5 +1,5 @@
-//! Files of a pod, by scripts of what every image with a shell has: `cat`, `head`, `stat`, `find`.
-//! Paths are looked up inside, so that links lead nowhere else.
+//! Files of a pod, by scripts that use only `cat`, `head`, `stat` and `find`. Paths are resolved
+//! inside the pod, so links can't lead outside.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -13,31 +13,31 @@ use crate::exec::{self, Done};
 use crate::ready_pod::ReadyPod;
 use crate::script::quoted;
 
-/// How long it takes to move the bytes of a file.
+/// Timeout for transferring a file.
 const MOVE_MAX: Duration = Duration::from_mins(10);
-/// How long anything else may take.
+/// Timeout of all other operations.
 const MAX: Duration = Duration::from_mins(1);
-/// Bytes of a file that wait.
+/// Buffer size for transfers.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of a listing, and entries.
+/// Maximum size and number of entries of a listing.
 const LISTED_MAX: (u64, usize) = (24 << 20, 100_000);
-/// What scripts exit with where there is no such file.
+/// Exit status of scripts for a missing file.
 const NOT_FOUND: i32 = 44;
-/// Where it is no file with bytes.
+/// Exit status for something that is not a regular file.
 const NO_FILE: i32 = 45;
-/// Where there is a folder.
+/// Exit status for a folder.
 const IS_FOLDER: i32 = 46;
-/// Where there is something that is no folder.
+/// Exit status for something that is not a folder.
 const NO_FOLDER: i32 = 47;
-/// What `stat` tells of a file, before its name.
+/// Format of `stat`, without the name.
 const FORMAT: &str = "%f %s %u %g %Y";
 
-/// A path from the root on.
+/// A path from the root.
 fn absolute(path: &str) -> String {
     format!("/{}", path.trim_start_matches('/'))
 }
 
-/// A path that names a file: the folder above it, and itself.
+/// Splits a path to a file: its folder, and the path itself.
 fn named(path: &str) -> io::Result<(String, String)> {
     let path = absolute(path.trim_end_matches('/'));
     match path.rsplit_once('/') {
@@ -46,7 +46,7 @@ fn named(path: &str) -> io::Result<(String, String)> {
         }
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the path names no file",
+            "the path does not name a file",
         )),
     }
 }
@@ -74,7 +74,7 @@ async fn carried(
     }
 }
 
-/// Why a script failed.
+/// The error of a failed script.
 fn failed(done: &Done) -> io::Error {
     let told = &done.errors;
     let known = [
@@ -85,7 +85,7 @@ fn failed(done: &Done) -> io::Error {
     ];
     let kind = match done.code {
         NOT_FOUND => return io::ErrorKind::NotFound.into(),
-        NO_FILE => return io::Error::new(io::ErrorKind::InvalidInput, "it is no file"),
+        NO_FILE => return io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"),
         IS_FOLDER => return io::ErrorKind::IsADirectory.into(),
         NO_FOLDER => return io::ErrorKind::NotADirectory.into(),
         _ => known.into_iter().find(|(text, _)| told.contains(text)),
@@ -94,7 +94,7 @@ fn failed(done: &Done) -> io::Error {
     io::Error::new(kind.map_or(io::ErrorKind::Other, |(_, kind)| kind), problem)
 }
 
-/// A copy of a file.
+/// Opens a local copy of a file.
 pub(crate) async fn open(pod: &ReadyPod, path: &str, bytes_max: u64) -> io::Result<File> {
     let bytes_max = bytes_max.min(pod.file_bytes_max);
     let asked = bytes_max.saturating_add(1);
@@ -125,7 +125,7 @@ pub(crate) async fn open(pod: &ReadyPod, path: &str, bytes_max: u64) -> io::Resu
     Ok(copy)
 }
 
-/// Writes a file, and makes the folders on the way.
+/// Writes a file, including missing folders.
 pub(crate) async fn write(
     pod: &ReadyPod,
     path: &str,
@@ -156,7 +156,7 @@ pub(crate) async fn write(
     carried(pod, &text, input, none, (0, MOVE_MAX)).await
 }
 
-/// Gives what a variable names to a user and a group, unless that is who makes it.
+/// A command that changes the owner of the file in a variable, unless it already is the default.
 fn chown(owner: (u32, u32), variable: &str, before: &str, after: &str) -> String {
     if owner == (0, 0) {
         return String::new();
@@ -167,7 +167,7 @@ fn chown(owner: (u32, u32), variable: &str, before: &str, after: &str) -> String
     )
 }
 
-/// What a path leads to.
+/// The entry of a path.
 pub(crate) async fn stat(pod: &ReadyPod, path: &str) -> io::Result<Entry> {
     let path = absolute(path);
     let text = format!(
@@ -177,7 +177,7 @@ pub(crate) async fn stat(pod: &ReadyPod, path: &str) -> io::Result<Entry> {
     );
     let told = told(pod, &text, LISTED_MAX.0).await?;
     let (line, rest) = told.split_once('\n').unwrap_or((&told, ""));
-    let mut entry = entry(line).ok_or_else(|| io::Error::other("`stat` told nothing of it"))?;
+    let mut entry = entry(line).ok_or_else(|| io::Error::other("`stat` returned no entry"))?;
     let name = path.rsplit('/').next().unwrap_or_default();
     name.clone_into(&mut entry.name);
     entry.path = path;
@@ -187,7 +187,7 @@ pub(crate) async fn stat(pod: &ReadyPod, path: &str) -> io::Result<Entry> {
     Ok(entry)
 }
 
-/// What is in a folder and so many levels below. A name with a line's end in it is left out.
+/// Lists a folder and `depth` levels of subfolders. Names with a line break are left out.
 pub(crate) async fn list(pod: &ReadyPod, path: &str, depth: u32) -> io::Result<Vec<Entry>> {
     let path = absolute(path.trim_end_matches('/'));
     let text = format!(
@@ -225,7 +225,7 @@ pub(crate) async fn list(pod: &ReadyPod, path: &str, depth: u32) -> io::Result<V
     Ok(found)
 }
 
-/// What a line of `stat` tells.
+/// Parses a line of `stat`.
 fn entry(line: &str) -> Option<Entry> {
     let (told, path) = line.split_once(" /")?;
     let mut told = told.split(' ');
@@ -249,7 +249,7 @@ fn entry(line: &str) -> Option<Entry> {
     })
 }
 
-/// Makes a folder and those on the way. Gives whether it is new.
+/// Makes a folder and its missing parents. Returns whether it is new.
 pub(crate) async fn make_folder(pod: &ReadyPod, path: &str, owner: (u32, u32)) -> io::Result<bool> {
     let text = format!(
         "p={}; [ -d \"$p\" ] && exit; [ -e \"$p\" ] && exit {NO_FOLDER}; mkdir -p \"$p\" {}&& echo new",
@@ -259,7 +259,7 @@ pub(crate) async fn make_folder(pod: &ReadyPod, path: &str, owner: (u32, u32)) -
     Ok(told(pod, &text, 1 << 10).await?.starts_with("new"))
 }
 
-/// Gives a file another place.
+/// Renames a file or folder.
 pub(crate) async fn rename(pod: &ReadyPod, from: &str, to: &str) -> io::Result<()> {
     let ((_, from), (above, to)) = (named(from)?, named(to)?);
     let text = format!(
@@ -272,7 +272,7 @@ pub(crate) async fn rename(pod: &ReadyPod, from: &str, to: &str) -> io::Result<(
     told(pod, &text, 1 << 10).await.map(drop)
 }
 
-/// Removes a file, or a folder with all that is in it.
+/// Removes a file, or a folder with its contents.
 pub(crate) async fn remove(pod: &ReadyPod, path: &str) -> io::Result<()> {
     let text = format!(
         "p={}; [ -e \"$p\" ] || [ -L \"$p\" ] || exit {NOT_FOUND}; rm -rf \"$p\"",
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_is_an_entry_and_anything_else_is_none() {
+    fn only_lines_of_stat_are_entries() {
         let found = entry("81a4 12 1000 100 1700000000 /a/b c").expect("an entry");
         assert_eq!(
             (found.path.as_str(), found.name.as_str()),

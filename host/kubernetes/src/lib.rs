@@ -5,13 +5,13 @@
 //! let sandboxes = Sandboxes::start_on(Arc::new(cluster), sandboxes).await?;
 //! ```
 //!
-//! Commands and files go through the API server alone, by the `exec` subresource over WebSockets: a
-//! shell in the pod reads what it is to do from its standard input ([`script`]). So no part of treadle
-//! is in the image, and nothing of a command is in the API server's audit log.
+//! Commands and files go only through the API server, by the `exec` subresource over WebSockets: a
+//! shell in the pod reads scripts from its standard input ([`script`]). So images need no part of
+//! treadle, and commands do not appear in the API server's audit log.
 //!
 //! The tests of this crate run against a stand-in of the API server (`tests/kubernetes/stand_in`),
-//! which answers as the public API reference says and runs real shells of this machine. No cluster
-//! has run them.
+//! which implements the public API reference and runs real shells on this machine. They have not
+//! been run on a cluster.
 
 mod client;
 mod cluster;

@@ -1,4 +1,4 @@
-//! What a pod is to be.
+//! Manifests of pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ use treadle_sandbox::Record;
 
 use crate::config::KubernetesConfig;
 
-/// Characters of a label's value at most.
+/// Maximum length of a label's value.
 const LABEL_CHARS_MAX: usize = 63;
-/// Bytes of a digest that stands for a text that is no label's value.
+/// Length of the digest that replaces an invalid label value.
 const DIGEST_BYTES: usize = 16;
-/// The container of a pod.
+/// Name of the container of a pod.
 pub(crate) const CONTAINER: &str = "sandbox";
-/// Which agent's a pod is.
+/// Label with the agent that owns a pod.
 pub(crate) const OWNER: &str = "treadle.dev/owner";
-/// Which sandbox a pod is.
+/// Label with the sandbox of a pod.
 pub(crate) const SANDBOX: &str = "treadle.dev/sandbox";
-/// What root inside may do: the same as in a sandbox of this machine's kernel.
+/// Capabilities of root inside: the same as in a sandbox of this machine's kernel.
 const CAPABILITIES: [&str; 9] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -31,7 +31,7 @@ const CAPABILITIES: [&str; 9] = [
     "SETUID",
     "SYS_CHROOT",
 ];
-/// The first process of a pod: it does nothing, and takes in what ended whose parent is gone.
+/// The first process of a pod: it idles, and reaps orphans.
 const WAITS: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done";
 
 /// The name of a sandbox's pod.
@@ -39,7 +39,7 @@ pub(crate) fn name_of(id: &str) -> String {
     format!("treadle-{id}")
 }
 
-/// A text as the value of a label: itself where it may be one, else a digest of it.
+/// A text as a label's value: unchanged if it is valid, else a digest of it.
 pub(crate) fn label(text: &str) -> String {
     let is_outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -59,10 +59,10 @@ pub(crate) fn label(text: &str) -> String {
     format!("sha256-{}", hex.collect::<String>())
 }
 
-/// The pod of a sandbox, of an image, that is an agent's.
+/// The manifest of a sandbox's pod.
 ///
 /// # Errors
-/// It is none; a fault in treadle.
+/// If it is invalid, which is a bug in treadle.
 pub(crate) fn pod(
     config: &KubernetesConfig,
     record: &Record,
@@ -120,7 +120,7 @@ fn resources(config: &KubernetesConfig, memory: &str) -> Value {
         "requests": {
             "cpu": format!("{}m", config.cpu_request_millis.min(config.cpu_limit_millis)),
             "memory": memory,
-            // Few write as much as they may.
+            // Few pods write as much as they may.
             "ephemeral-storage": "0",
         },
         "limits": {
@@ -131,7 +131,7 @@ fn resources(config: &KubernetesConfig, memory: &str) -> Value {
     })
 }
 
-/// A pod's deadline is a whole number of seconds, of 32 bits.
+/// A pod's deadline in whole seconds, as a 32-bit number.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().clamp(1, i32::MAX as u64)
 }

@@ -1,13 +1,13 @@
-//! Pods that are to be deleted: nothing follows them, or they could not be deleted at once.
+//! Pods to be deleted: those without a sandbox, and those whose deletion failed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after a failure a pod is tried to be deleted again, at first and at most.
+/// First and longest pause before a deletion is retried.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// Pods that are to be deleted, by name: when, and how long after that if it fails.
+/// Pods to be deleted by name, with the next attempt's time and the pause after it.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans(Mutex<BTreeMap<String, (Instant, Duration)>>);
 
@@ -16,13 +16,13 @@ impl Orphans {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pod is to be deleted after a time.
+    /// Schedules a pod to be deleted after a time.
     pub(crate) fn put(&self, pod: &str, after: Duration) {
         let due = (Instant::now() + after, AGAIN.0);
         self.lock().entry(pod.to_owned()).or_insert(due);
     }
 
-    /// Those whose time has come.
+    /// Pods that are due.
     pub(crate) fn due(&self) -> Vec<String> {
         let now = Instant::now();
         let all = self.lock();
@@ -30,7 +30,7 @@ impl Orphans {
         due.map(|(pod, _)| pod.clone()).collect()
     }
 
-    /// A pod could not be deleted.
+    /// Schedules a retry for a pod.
     pub(crate) fn failed(&self, pod: &str) {
         if let Some((due, pause)) = self.lock().get_mut(pod) {
             *due = Instant::now() + *pause;
@@ -38,7 +38,7 @@ impl Orphans {
         }
     }
 
-    /// A pod is gone.
+    /// Removes a deleted pod.
     pub(crate) fn deleted(&self, pod: &str) {
         self.lock().remove(pod);
     }
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_deleted_is_due_again_later_and_later() {
+    fn failed_deletions_are_retried_with_growing_pauses() {
         let orphans = Orphans::default();
         orphans.put("later", AGAIN.1);
         orphans.put("now", Duration::ZERO);
-        // It keeps its time.
+        // Its time does not change.
         orphans.put("now", AGAIN.1);
         assert_eq!(orphans.due(), ["now"]);
         let mut pauses = Vec::new();

@@ -1,4 +1,4 @@
-//! The place of a sandbox in a cluster: its pod, made and removed.
+//! The place of a sandbox in a cluster: creates and removes its pod.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use crate::manifest::{self, OWNER, name_of};
 use crate::ready_pod::ReadyPod;
 use crate::script;
 
-/// How often a pod is asked for that meets with changes of others, such as those of a quota.
+/// Attempts to create a pod after conflicts with other changes, such as those of a quota.
 const TRIES: u32 = 3;
-/// How long the processes of a pod may take to end.
+/// Timeout for the processes of a pod to end.
 const END_MAX: Duration = Duration::from_secs(5);
-/// How long after a failure a pod's removal is tried again.
+/// Pause before a failed removal of a pod is retried.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a pod's removal is waited for.
+/// How long the removal of a pod is waited for.
 const REMOVAL_MAX: Duration = Duration::from_secs(4);
 
 /// The place of a sandbox.
@@ -35,7 +35,7 @@ pub(crate) struct PodPlace {
     /// The pod's name.
     pod: String,
     fate: watch::Receiver<Fate>,
-    /// The sandbox's folder on this machine.
+    /// The sandbox's local folder.
     folder: PathBuf,
 }
 
@@ -51,7 +51,7 @@ impl PodPlace {
         }
     }
 
-    /// Asks for the pod.
+    /// Creates the pod.
     async fn create(&self, record: &Record) -> Result<(), Failure> {
         let cluster = &self.cluster;
         let image = cluster.image(&record.spec.image);
@@ -63,10 +63,10 @@ impl PodPlace {
             let created = asked(cluster.api.create(&PostParams::default(), &pod)).await;
             match created {
                 Err(Failure::Conflict) if tries < TRIES => tries += 1,
-                // It is there though no answer came.
+                // An earlier attempt succeeded without an answer.
                 Err(Failure::Exists) => return self.found().await.map(drop),
                 Err(Failure::NotFound) => {
-                    let problem = "its namespace is not there; correct kubernetes.namespace";
+                    let problem = "its namespace does not exist; correct kubernetes.namespace";
                     return Err(Failure::Refused(problem.to_owned()));
                 }
                 created => return created.map(drop),
@@ -74,7 +74,7 @@ impl PodPlace {
         }
     }
 
-    /// The pod as it is, if it is this agent's.
+    /// The current pod, if it belongs to this agent.
     async fn found(&self) -> Result<Pod, Failure> {
         let pod = asked(self.cluster.api.get(&self.pod)).await?;
         let labels = pod.metadata.labels.as_ref();
@@ -83,7 +83,7 @@ impl PodPlace {
             return Ok(pod);
         }
         Err(Failure::Refused(format!(
-            "the pod {} is not this daemon's",
+            "the pod {} does not belong to this daemon",
             self.pod
         )))
     }
@@ -112,7 +112,10 @@ impl PodPlace {
         let problem = match now {
             Fate::Ready => return Ok(()),
             Fate::Ended(Ending { cause, .. }) => gone(&cause),
-            Fate::Unheard => format!("nothing was heard of its pod in {} s", max.as_secs()),
+            Fate::Unheard => format!(
+                "no status of its pod was received within {} s",
+                max.as_secs()
+            ),
             Fate::Starting(why) => format!(
                 "its pod was not ready within {} s (kubernetes.ready_s_max): {why}",
                 max.as_secs()
@@ -122,7 +125,7 @@ impl PodPlace {
     }
 }
 
-/// What is told of a sandbox whose pod is over.
+/// The message for a sandbox whose pod has ended.
 fn gone(cause: &str) -> String {
     format!("its pod is gone, and its files with it ({cause}); make another sandbox")
 }
@@ -138,14 +141,14 @@ impl Place for PodPlace {
         match self.found().await {
             Ok(pod) => self.cluster.statuses.tell_first(&self.pod, Fate::of(&pod)),
             Err(Failure::NotFound) => {
-                return Err(io::Error::other(gone("it is not there any more")));
+                return Err(io::Error::other(gone("it no longer exists")));
             }
             Err(failure) => return Err(told(failure)),
         }
         self.ready().await?;
         let environment = self.environment();
         if record.was_ready() {
-            // What an earlier daemon's commands left runs on in the pod.
+            // Ends processes that an earlier daemon's commands have left in the pod.
             environment
                 .tell(&script::end_all(&self.pod), END_MAX)
                 .await?;
@@ -190,7 +193,7 @@ impl Place for PodPlace {
         }
     }
 
-    /// The kubelet bounds that, and evicts what has more.
+    /// The kubelet enforces the limit, and evicts pods that exceed it.
     async fn disk_bytes(&self) -> Option<u64> {
         None
     }

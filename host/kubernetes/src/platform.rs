@@ -1,4 +1,4 @@
-//! A cluster as what sandboxes are made on.
+//! A cluster as the platform of sandboxes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,12 +19,12 @@ use crate::manifest::{OWNER, name_of};
 use crate::place::PodPlace;
 use crate::statuses::{list, watch};
 
-/// The file with what an agent's pods are labelled with.
+/// Name of the file with the value of the owner label.
 const OWNER_FILE: &str = "kubernetes-owner";
-/// Letters of it.
+/// Length of that value.
 const OWNER_CHARS: usize = 20;
 
-/// A cluster. Pods of one namespace are the sandboxes of one agent, which knows them by a label.
+/// A cluster. The pods of an agent are in one namespace, and have its owner label.
 #[derive(Debug)]
 pub struct Kubernetes {
     cluster: Arc<Cluster>,
@@ -32,14 +32,14 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Finds the cluster. Nothing is asked of it yet.
+    /// Configures the client, without connecting.
     ///
     /// # Errors
-    /// What the configuration lacks: which field, and the remedy.
+    /// An invalid configuration: the field and the remedy.
     pub async fn open(config: KubernetesConfig) -> Result<Self, SandboxError> {
         if !config.images.contains_key(SYSTEM_IMAGE) {
             let problem = format!(
-                "has no `{SYSTEM_IMAGE}=`, the image of sandboxes that ask for none; add one such as \
+                "has no `{SYSTEM_IMAGE}=`, the image of sandboxes that request none; add one such as \
                  `{SYSTEM_IMAGE}=debian:13`"
             );
             return Err(SandboxError::Value("kubernetes.images", problem));
@@ -59,10 +59,10 @@ impl Kubernetes {
         })
     }
 
-    /// Asks the API server whether pods of the namespace may be listed, and changes nothing.
+    /// Checks that pods of the namespace may be listed, and changes nothing.
     ///
     /// # Errors
-    /// What it answers.
+    /// The API server's error.
     pub async fn look(config: &KubernetesConfig) -> Result<String, SandboxError> {
         let answered = ask(&pods(config).await?).await;
         answered.map_err(|failure| unlisted(&failure))?;
@@ -78,7 +78,7 @@ impl Drop for Kubernetes {
     }
 }
 
-/// What this agent's pods are labelled with: the same at each start, and no other agent's.
+/// The value of this agent's owner label: the same at each start, and unique.
 fn owner(folder: &Path) -> io::Result<String> {
     fs::create_dir_all(folder)?;
     let path = folder.join(OWNER_FILE);
@@ -99,13 +99,13 @@ fn owner(folder: &Path) -> io::Result<String> {
 #[async_trait]
 impl Platform for Kubernetes {
     async fn take_in(&self, kept: &BTreeSet<String>) -> Result<(), SandboxError> {
-        // Before any is listed: what nothing follows is deleted.
+        // Before pods are listed, because those without a sandbox are deleted.
         for id in kept {
             self.cluster.statuses.follow(&name_of(id));
         }
         match ask(&self.cluster.api).await {
             Err(failure @ (Failure::Lost(_) | Failure::NoRoom(_))) => {
-                tracing::warn!(error = %failure, "the cluster does not answer yet");
+                tracing::warn!(error = %failure, "could not connect to the cluster yet");
             }
             answered => answered.map_err(|failure| unlisted(&failure))?,
         }
@@ -149,12 +149,12 @@ impl Platform for Kubernetes {
     }
 }
 
-/// Asks whether pods may be listed.
+/// Checks that pods may be listed.
 async fn ask(api: &Api<Pod>) -> Result<(), Failure> {
     list(api, &format!("{OWNER}=nobody")).await.map(drop)
 }
 
-/// The pods can't be listed.
+/// The error if the pods can't be listed.
 fn unlisted(failure: &Failure) -> SandboxError {
     SandboxError::System(
         "the pods of the cluster",
@@ -164,7 +164,7 @@ fn unlisted(failure: &Failure) -> SandboxError {
 
 fn no_images(name: &str) -> SandboxError {
     SandboxError::Unsupported(format!(
-        "images of sandboxes on Kubernetes are the cluster's: name `{name}` in kubernetes.images, or \
+        "images of sandboxes on Kubernetes come from the cluster: add `{name}` to kubernetes.images, or \
          send the reference of a container image"
     ))
 }

@@ -1,4 +1,4 @@
-//! A pod that is ready: what runs in it, and scripts that are carried out there.
+//! A ready pod: its running commands, and scripts that are run in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,9 +16,9 @@ use crate::exec;
 use crate::fate::{Ending, Fate};
 use crate::script;
 
-/// How long a script may take that sends a signal.
+/// Timeout for sending a signal.
 pub(crate) const SIGNAL_MAX: Duration = Duration::from_secs(5);
-/// How often it is tried to end a command.
+/// Attempts to end a command.
 const TRIES: u32 = 3;
 
 /// A pod that is ready.
@@ -28,27 +28,27 @@ pub(crate) struct ReadyPod {
     /// Its name.
     pub(crate) name: String,
     pub(crate) fate: watch::Receiver<Fate>,
-    /// A folder of this machine for files that come and go.
+    /// A local folder for files in transfer.
     pub(crate) folder: PathBuf,
-    /// What a file may have that is copied.
+    /// Maximum size of a file that is transferred.
     pub(crate) file_bytes_max: u64,
     pub(crate) copies: Arc<Copies>,
     commands: Arc<Mutex<Commands>>,
 }
 
-/// Commands that run.
+/// The running commands.
 #[derive(Debug, Default)]
 struct Commands {
     next: u64,
     running: BTreeMap<u64, Command>,
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
-    /// The number of its process inside.
+    /// Its pid inside.
     pub(crate) pid: i32,
-    /// What its processes have in their environment.
+    /// The mark in the environment of its processes.
     pub(crate) mark: String,
     /// Signals that were sent to it.
     pub(crate) sent: BTreeSet<i32>,
@@ -86,7 +86,7 @@ impl ReadyPod {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a command that was started.
+    /// Registers a started command; returns its id.
     pub(crate) fn started(&self, command: Command) -> u64 {
         let mut commands = self.lock();
         commands.next += 1;
@@ -95,7 +95,7 @@ impl ReadyPod {
         id
     }
 
-    /// A command that is to be sent a signal, unless it has ended.
+    /// Records a signal to a command; `None` if the command has ended.
     pub(crate) fn signalled(&self, id: u64, signal: i32) -> Option<Command> {
         let mut commands = self.lock();
         let command = commands.running.get_mut(&id)?;
@@ -108,14 +108,14 @@ impl ReadyPod {
         matches!(*self.fate.borrow(), Fate::Ended(_))
     }
 
-    /// Whether a command was sent a signal.
+    /// Whether a signal was sent to a command.
     pub(crate) fn was_sent(&self, id: u64, signal: i32) -> bool {
         let commands = self.lock();
         let command = commands.running.get(&id);
         command.is_some_and(|command| command.sent.contains(&signal))
     }
 
-    /// Takes in that a command has ended.
+    /// Removes an ended command.
     pub(crate) fn ended(&self, id: u64) {
         self.lock().running.remove(&id);
     }
@@ -126,11 +126,11 @@ impl ReadyPod {
         let ended = fate.wait_for(|fate| matches!(fate, Fate::Ended(_))).await;
         match ended.as_deref() {
             Ok(Fate::Ended(ending)) => ending.clone(),
-            _ => Ending::lost("nobody follows it any more"),
+            _ => Ending::lost("it is no longer tracked"),
         }
     }
 
-    /// Ends a command and all that descends from it.
+    /// Ends a command and all its descendants.
     pub(crate) async fn end_command(&self, pid: Option<i32>, mark: &str) -> io::Result<()> {
         let text = script::end_command(pid, mark);
         let mut told = Ok(());
@@ -143,7 +143,7 @@ impl ReadyPod {
         told
     }
 
-    /// Carries out a script that tells nothing.
+    /// Runs a script without output.
     pub(crate) async fn tell(&self, text: &str, max: Duration) -> io::Result<()> {
         let sink = tokio::io::sink();
         exec::run(&self.api, &self.name, text, None, sink, (u64::MAX, max)).await?;

@@ -1,12 +1,13 @@
-//! What a shell in a pod is told to do. It reads that from its standard input, and what is left there
-//! is the input of what it runs: so a request's URL, which API servers log, has nothing of it.
+//! Scripts for a shell in a pod. The shell reads a script from its standard input, and the rest is
+//! the input of the command. So the URL of a request, which API servers log, contains nothing of
+//! it.
 
 use std::fmt::Write;
 
 use treadle_sandbox::Order;
 
-/// What an `exec` runs: a shell that reads a last line, and then lines up to that, which it carries
-/// out. A connection that breaks before carries nothing out.
+/// The command of an `exec`: a shell that reads a terminator line, then a script up to that line,
+/// and runs it. If the connection breaks before that, nothing runs.
 pub(crate) const READER: [&str; 3] = [
     "sh",
     "-c",
@@ -14,27 +15,27 @@ pub(crate) const READER: [&str; 3] = [
 while { IFS= read -r l || exit 125; } && [ \"$l\" != \"$t\" ]; do c=\"$c$l
 \"; done; eval \"$c\"",
 ];
-/// What begins the line that tells the number of a command's process.
+/// First character of the line with the pid of a command.
 pub(crate) const STARTED: char = '+';
-/// What begins the line that tells why a command can't be started.
+/// First character of the line with the reason why a command can't be started.
 pub(crate) const NOT_STARTED: char = '!';
-/// The variable that all processes of a sandbox have, for it to be found by.
+/// Environment variable that identifies all processes of a sandbox.
 const SANDBOX: &str = "TREADLE_SANDBOX";
-/// The variable that a command's processes have.
+/// Environment variable that identifies the processes of a command.
 const COMMAND: &str = "TREADLE_COMMAND";
 
-/// A text as one word of a shell.
+/// Quotes a text as one word of a shell.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// What the reader reads: a last line that nobody guesses, and the script before it.
+/// The input of the reader: an unguessable terminator line, and the script.
 pub(crate) fn read(last: &str, script: &str) -> Vec<u8> {
     format!("{last}\n{script}\n{last}\n").into_bytes()
 }
 
-/// Runs a command. The first line of its output is of treadle: the number of its process, or why there
-/// is none.
+/// Runs a command. The first line of its output is treadle's: the pid of the command, or why it
+/// can't be started.
 pub(crate) fn command(sandbox: &str, mark: &str, order: &Order, has_input: bool) -> String {
     let mut script = String::new();
     if !order.cwd.is_empty() {
@@ -56,7 +57,7 @@ pub(crate) fn command(sandbox: &str, mark: &str, order: &Order, has_input: bool)
     for (name, value) in given.chain(own) {
         let _ = write!(script, " {}", quoted(&format!("{name}={value}")));
     }
-    // Root is whoever the image runs as.
+    // Root is the user that the image runs as.
     if let Some((user, group)) = order.user.filter(|user| *user != (0, 0)) {
         let _ = write!(
             script,
@@ -85,7 +86,7 @@ pub(crate) fn signal(pid: i32, signal: i32) -> String {
     format!("kill -{signal} {pid}")
 }
 
-/// Ends a command: its process group, if its number is known, and whatever else has its mark.
+/// Ends a command: its process group, if its pid is known, and all processes with its mark.
 pub(crate) fn end_command(pid: Option<i32>, mark: &str) -> String {
     let group = pid.map_or_else(String::new, |pid| {
         format!("kill -9 -{pid} 2>/dev/null; kill -9 {pid} 2>/dev/null")
@@ -98,7 +99,7 @@ pub(crate) fn end_all(sandbox: &str) -> String {
     end_marked(SANDBOX, sandbox)
 }
 
-/// Ends all processes that have a variable, which they may go on to start meanwhile.
+/// Ends all processes with an environment variable, which may start others meanwhile.
 fn end_marked(name: &str, value: &str) -> String {
     format!(
         "for n in 1 2 3 4 5; do
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn words_arrive_as_they_are_and_the_rest_is_the_input() {
+    fn words_are_quoted_and_the_rest_is_the_input() {
         let words = [
             "it's",
             "$HOME `x` \"y\" \\",
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_does_not_arrive_in_whole_is_not_carried_out() {
+    fn an_incomplete_script_is_not_run() {
         let whole = read("end", "echo one\necho two");
         assert_eq!(run(&whole), (Some(0), "one\ntwo\n".to_owned()));
         for bytes in 0..whole.len() - "end\n".len() {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_started_is_told() {
+    fn a_failed_start_is_reported() {
         let order = |cwd: &str, program: &str| Order {
             command: vec![program.to_owned()],
             cwd: cwd.to_owned(),

@@ -1,4 +1,4 @@
-//! What is told of the agent's pods: one list and one watch for all of them.
+//! The statuses of the agent's pods, from one list and one watch for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -16,23 +16,23 @@ use crate::client::{Failure, asked};
 use crate::fate::{Ending, Fate};
 use crate::orphans::Orphans;
 
-/// Pods of one page of a list, and pages.
+/// Pods per page of a list, and maximum number of pages.
 const PAGE: u32 = 500;
 const PAGES_MAX: u32 = 200;
-/// Seconds that a watch lasts. The API server takes less than 5 minutes.
+/// Duration of a watch in seconds. The API server accepts less than 5 minutes.
 const WATCH_S: u32 = 240;
-/// How long after a failure the list is asked for again, at first and at most.
+/// First and longest pause before the list is requested again after a failure.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
-/// How long a watch may be silent beyond its time.
+/// How long a watch may be silent beyond its duration.
 const SILENCE_MAX: Duration = Duration::from_secs(WATCH_S as u64 + 30);
 
-/// How old a pod is at least that is deleted because nothing follows it.
+/// Minimum age of a pod that is deleted because it has no sandbox.
 const ORPHAN_AGE: Duration = Duration::from_mins(1);
 
-/// What is told of pods, by name.
+/// The statuses of pods, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Statuses {
-    /// Pods that are to be deleted.
+    /// Pods to be deleted.
     pub(crate) orphans: Orphans,
     followed: Mutex<BTreeMap<String, watch::Sender<Fate>>>,
 }
@@ -42,18 +42,18 @@ impl Statuses {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a pod.
+    /// Subscribes to a pod's status.
     pub(crate) fn follow(&self, name: &str) -> watch::Receiver<Fate> {
         let mut followed = self.lock();
         followed.entry(name.to_owned()).or_default().subscribe()
     }
 
-    /// Follows a pod no longer.
+    /// Removes a pod.
     pub(crate) fn forget(&self, name: &str) {
         self.lock().remove(name);
     }
 
-    /// Tells what a pod's fate is. What has ended stays so.
+    /// Records a pod's state. An ended pod stays ended.
     pub(crate) fn tell(&self, name: &str, fate: Fate) {
         if let Some(told) = self.lock().get(name) {
             told.send_if_modified(|now| {
@@ -66,7 +66,7 @@ impl Statuses {
         }
     }
 
-    /// Tells what a pod's fate is, of which nothing was told yet: what was told since is newer.
+    /// Records a pod's state unless one was recorded already, which is newer.
     pub(crate) fn tell_first(&self, name: &str, fate: Fate) {
         if let Some(told) = self.lock().get(name) {
             told.send_if_modified(|now| {
@@ -85,7 +85,8 @@ impl Statuses {
         }
     }
 
-    /// A pod is there that may be new. Each is followed before it is asked for: one that is not is
+    /// Handles a pod that may be new. Each pod is registered before its creation: an unregistered
+    /// one is an orphan.
     /// nobody's.
     fn found(&self, pod: &Pod) {
         let Some(name) = &pod.metadata.name else {
@@ -101,7 +102,7 @@ impl Statuses {
         self.take(pod);
     }
 
-    /// Pods that were heard of, and not of their end.
+    /// Pods with a known status that have not ended.
     fn heard(&self) -> BTreeSet<String> {
         let followed = self.lock();
         let heard = followed
@@ -111,7 +112,7 @@ impl Statuses {
     }
 }
 
-/// All pods that a selector matches, and the version of the list.
+/// All pods that match a selector, and the version of the list.
 pub(crate) async fn list(api: &Api<Pod>, selector: &str) -> Result<(Vec<Pod>, String), Failure> {
     let mut params = ListParams::default().labels(selector).limit(PAGE);
     let mut pods = Vec::new();
@@ -124,15 +125,17 @@ pub(crate) async fn list(api: &Api<Pod>, selector: &str) -> Result<(Vec<Pod>, St
             None => return Ok((pods, version)),
         }
     }
-    Err(Failure::Refused("the list of pods has no end".to_owned()))
+    Err(Failure::Refused(
+        "the list of pods has too many pages".to_owned(),
+    ))
 }
 
-/// Follows all pods that a selector matches, for as long as this runs.
+/// Watches all pods that match a selector, forever.
 pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: String) {
     let mut pause = AGAIN.0;
     loop {
         let began = Instant::now();
-        // The list is of now: what is heard of while its pages come is newer.
+        // The list is a snapshot: events that arrive while its pages are read are newer.
         let mut gone = statuses.heard();
         let failed = match list(&api, &selector).await {
             Ok((pods, version)) => {
@@ -141,7 +144,7 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
                     gone.remove(pod.metadata.name.as_deref().unwrap_or_default());
                 }
                 for name in gone {
-                    statuses.tell(&name, Fate::Ended(Ending::lost("it is not there any more")));
+                    statuses.tell(&name, Fate::Ended(Ending::lost("it no longer exists")));
                 }
                 follow(&statuses, &api, &selector, version).await
             }
@@ -151,14 +154,14 @@ pub(crate) async fn watch(statuses: Arc<Statuses>, api: Api<Pod>, selector: Stri
             pause = AGAIN.0;
         }
         if !matches!(failed, Failure::Expired) {
-            tracing::warn!(error = %failed, "the pods of sandboxes can't be watched; trying again");
+            tracing::warn!(error = %failed, "could not watch the pods of sandboxes; trying again");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(AGAIN.1);
     }
 }
 
-/// Takes in what is told from a version on, one watch after another. Gives why that can't go on.
+/// Follows changes from a version on, one watch after another. Returns why that failed.
 async fn follow(
     statuses: &Statuses,
     api: &Api<Pod>,
@@ -186,14 +189,15 @@ async fn follow(
                 },
             }
         }
-        // The next one begins where it ended; one that ends at once would be asked for too often.
+        // The next watch begins where this one ended; a pause prevents frequent requests if it
+        // ended at once.
         if began.elapsed() < AGAIN.1 {
             tokio::time::sleep(AGAIN.0).await;
         }
     }
 }
 
-/// Takes in an event. Gives the version that it leads to.
+/// Handles an event. Returns the resulting version.
 fn taken(statuses: &Statuses, event: WatchEvent<Pod>) -> Result<Option<String>, Failure> {
     match event {
         WatchEvent::Added(pod) => {

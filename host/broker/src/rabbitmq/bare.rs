@@ -1,4 +1,4 @@
-//! A publisher with nothing around it, to measure what this crate costs.
+//! A minimal publisher, to measure the overhead of this crate.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,8 +9,8 @@ use lapin::{BasicProperties, Channel, Connection};
 use super::{Settings, failure, link, topology};
 use crate::BrokerError;
 
-/// lapin alone: one channel with confirmations, persistent messages without headers, the same
-/// window. It recovers from nothing.
+/// Only lapin: one channel with confirmations, persistent messages without headers, the same
+/// window. It does not reconnect.
 pub struct BarePublisher {
     connection: Connection,
     channel: Channel,
@@ -28,10 +28,10 @@ impl fmt::Debug for BarePublisher {
 }
 
 impl BarePublisher {
-    /// Connects; the exchange and the window are those of the settings.
+    /// Connects, with the exchange and the window of the settings.
     ///
     /// # Errors
-    /// If the broker is away or refuses.
+    /// If the broker is unavailable or refuses.
     pub async fn connect(settings: &Settings) -> Result<Self, BrokerError> {
         let connection = link::connect(settings, "treadle bare").await?;
         topology::declare(&connection, &settings.names).await?;
@@ -48,10 +48,11 @@ impl BarePublisher {
         })
     }
 
-    /// Publishes messages, each a routing key and a body; returns how many once all are confirmed.
+    /// Publishes messages, each a routing key and a body; returns their number when all are
+    /// confirmed.
     ///
     /// # Errors
-    /// If the connection is lost or a message is not taken.
+    /// If the connection is lost or a message is refused.
     pub async fn publish<'m>(
         &self,
         messages: impl IntoIterator<Item = (&'m str, &'m [u8])>,

@@ -1,4 +1,4 @@
-//! Deliveries that go on after a connection is lost.
+//! Consumes deliveries across lost connections.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{failure, properties, topology};
 use crate::delivery::{Parts, Settle, Settlement};
 use crate::{Answer, BrokerError, Deliveries, Delivery, Letter, Subscription, header};
 
-/// What is consumed.
+/// What to consume.
 pub(super) struct Source {
     pub(super) queue: String,
     /// Declared again on every connection.
@@ -22,9 +22,9 @@ pub(super) struct Source {
     pub(super) prefetch: u16,
 }
 
-/// Begins to consume.
+/// Starts to consume.
 pub(super) fn start(link: Arc<Link>, publisher: Arc<Publisher>, source: Source) -> Deliveries {
-    // The prefetch bounds what is here and what its consumer holds, together.
+    // The prefetch limits buffered and unsettled deliveries together.
     let (sender, receiver) = mpsc::channel(usize::from(source.prefetch));
     tokio::spawn(run(link, publisher, source, sender));
     Deliveries::new(receiver)
@@ -50,7 +50,7 @@ async fn run(
             Ok((channel, consumer)) => {
                 let forwarding = forward(consumer, &session, &publisher, &source.queue, &sender);
                 if over.unless(forwarding).await == Ok(End::Unwanted) {
-                    // What is unsettled goes back as the channel closes.
+                    // Unsettled messages are returned when the channel closes.
                     let _ = over.unless(channel.close(200, "done".into())).await;
                     return;
                 }
@@ -90,16 +90,16 @@ async fn open(
     Ok((channel, consumer))
 }
 
-/// Why no more is handed on.
+/// Why forwarding has ended.
 #[derive(PartialEq)]
 enum End {
-    /// It has no receiver.
+    /// The receiver is gone.
     Unwanted,
-    /// The broker has stopped.
+    /// The broker has stopped delivering.
     Stopped,
 }
 
-/// Hands deliveries on.
+/// Forwards deliveries.
 async fn forward(
     mut consumer: Consumer,
     session: &Session,
@@ -144,7 +144,7 @@ async fn forward(
     }
 }
 
-/// The means to settle a delivery.
+/// Settles a delivery.
 struct Receipt {
     acker: Acker,
     over: Over,
@@ -178,7 +178,7 @@ impl Settle for Receipt {
     }
 }
 
-/// Settles a delivery; `false` if its connection is gone.
+/// Settles a delivery; `false` if its connection is lost.
 async fn settle(
     acker: &Acker,
     burial: &Burial<'_>,
@@ -197,22 +197,22 @@ async fn settle(
     if !acker.usable() {
         return Ok(false);
     }
-    // A rejection can't carry a reason, so a copy that does goes to the dead letters and the
-    // original is done. Without a confirmed copy the broker itself moves the original, with the
-    // reason `rejected`.
+    // A rejection can't carry a reason, so a copy with the reason goes to the dead letters, and the
+    // original is acknowledged. Without a confirmed copy, the broker itself moves the original,
+    // with the reason `rejected`.
     match burial.bury(delivery, reason).await {
         Ok(()) => acker.ack(BasicAckOptions::default()).await,
         Err(cause) => {
             tracing::warn!(
                 queue = burial.queue,
-                "no reason with a dead letter: {cause}"
+                "could not add the reason to a dead letter: {cause}"
             );
             acker.nack(back(false)).await
         }
     }
 }
 
-/// How a letter becomes a dead one.
+/// Makes a letter a dead letter.
 struct Burial<'r> {
     queue: &'r str,
     publisher: &'r Publisher,

@@ -1,4 +1,4 @@
-//! What lapin's errors mean, and what to do about them.
+//! The meaning of lapin's errors.
 
 use std::io;
 
@@ -40,7 +40,7 @@ pub(super) fn connecting(address: &Address, error: &Error) -> BrokerError {
     }
 }
 
-/// Why there is no stream of bytes, or one that ended at once.
+/// Why no stream could be opened, or why it ended at once.
 fn no_stream(address: &Address, shown: String, error: &io::Error) -> BrokerError {
     use io::ErrorKind as Kind;
     let cause = error.to_string();
@@ -71,7 +71,7 @@ fn no_stream(address: &Address, shown: String, error: &io::Error) -> BrokerError
     }
 }
 
-/// Why something named could not be declared.
+/// Why a queue or exchange could not be declared.
 pub(super) fn declaring(name: &str, is_quorum: bool, error: &Error) -> BrokerError {
     let ErrorKind::ProtocolError(said) = error.kind() else {
         return lost(error);
@@ -100,7 +100,7 @@ pub(super) fn declaring(name: &str, is_quorum: bool, error: &Error) -> BrokerErr
     }
 }
 
-/// Why something failed on a connection that was made.
+/// Why an operation on an open connection failed.
 pub(super) fn lost(error: &Error) -> BrokerError {
     let ErrorKind::ProtocolError(said) = error.kind() else {
         return BrokerError::Lost {
@@ -115,7 +115,7 @@ pub(super) fn lost(error: &Error) -> BrokerError {
     }
 }
 
-/// Whether the broker reported that there is no such thing.
+/// Whether the broker reported that something does not exist.
 pub(super) fn is_absent(error: &Error) -> bool {
     matches!(lost(error), BrokerError::Absent { .. })
 }

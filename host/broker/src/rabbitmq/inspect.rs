@@ -1,4 +1,4 @@
-//! Looks at a broker without changing anything there, for `treadle doctor`.
+//! Read-only checks of a broker, for `treadle doctor`.
 
 use std::time::Duration;
 
@@ -13,34 +13,34 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::{Settings, failure, link, topology};
 use crate::{Address, BrokerError, COMMANDS_HELD_MAX, Queue};
 
-/// How long a single look may take.
+/// Timeout of a single check.
 const LOOK_WAIT: Duration = Duration::from_secs(5);
-/// Most of a broker's greeting that is read, in bytes.
+/// Maximum size of a broker's greeting.
 const GREETING_BYTES_MAX: usize = 8_192;
-/// The oldest RabbitMQ whose quorum queues do what the dead letters need.
+/// The oldest RabbitMQ whose quorum queues support the dead letters.
 const VERSION_MIN: (u32, u32) = (3, 10);
 
-/// How a check went.
+/// The severity of a check's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
-    /// Good.
+    /// As it should be.
     Ok,
-    /// To be looked at.
+    /// Works, but should be looked at.
     Warn,
     /// The daemon can't work with it.
     Fail,
 }
 
-/// One thing that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub check: String,
-    /// How it went.
+    /// Its severity.
     pub grade: Grade,
-    /// What was seen.
+    /// Description of the result.
     pub finding: String,
-    /// What to do; empty where there is nothing to do.
+    /// What to do; empty if nothing.
     pub remedy: String,
 }
 
@@ -60,8 +60,8 @@ impl Check {
     }
 }
 
-/// Looks at a broker: whether it can be reached, its version, the exchanges and queues, how much
-/// waits, who consumes, and whether an alarm is on. Creates nothing there.
+/// Checks a broker: reachability, version, exchanges and queues, waiting messages, consumers, and
+/// alarms. Creates nothing there.
 pub async fn inspect(settings: &Settings) -> Vec<Check> {
     let connecting = link::connect(settings, "treadle doctor");
     let connected = tokio::time::timeout(settings.connect_wait, connecting).await;
@@ -91,12 +91,12 @@ pub async fn inspect(settings: &Settings) -> Vec<Check> {
     checks
 }
 
-/// An error's text has its remedy after the first semicolon.
+/// In an error's text, the remedy follows the first semicolon.
 fn refused(address: &Address, cause: &BrokerError) -> Check {
     let text = cause.to_string();
     let (finding, remedy) = text.split_once("; ").unwrap_or((&text, ""));
     let remedy = if remedy.is_empty() {
-        format!("look at the log of the broker at {address}")
+        format!("check the log of the broker at {address}")
     } else {
         remedy.to_owned()
     };
@@ -110,11 +110,7 @@ async fn version(address: &Address) -> Check {
     }
     let greeting = tokio::time::timeout(LOOK_WAIT, greeting(address)).await;
     let Ok(Ok(greeting)) = greeting else {
-        return Check::new(
-            check,
-            Grade::Warn,
-            "the broker's greeting could not be read",
-        );
+        return Check::new(check, Grade::Warn, "could not read the broker's greeting");
     };
     let product = property(&greeting, "product").unwrap_or_else(|| "unknown product".into());
     let version = property(&greeting, "version").unwrap_or_else(|| "unknown version".into());
@@ -125,11 +121,11 @@ async fn version(address: &Address) -> Check {
             Check::new(check, Grade::Ok, finding)
         }
         _ => Check::new(check, Grade::Warn, finding)
-            .remedy("treadle is made for RabbitMQ 3.10 and later: upgrade"),
+            .remedy("treadle requires RabbitMQ 3.10 or later: upgrade"),
     }
 }
 
-/// The broker's greeting, before authentication: a frame with its properties.
+/// Reads the broker's greeting, which it sends before authentication: a frame with its properties.
 async fn greeting(address: &Address) -> std::io::Result<Vec<u8>> {
     let mut stream = tokio::net::TcpStream::connect(address.place()).await?;
     stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
@@ -142,8 +138,7 @@ async fn greeting(address: &Address) -> std::io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// A text property of the greeting: the length and letters of its name, `S`, the length and
-/// letters of its value.
+/// A text property of the greeting: length and text of its name, `S`, length and text of its value.
 fn property(greeting: &[u8], name: &str) -> Option<String> {
     let mut field = vec![name.len() as u8];
     field.extend_from_slice(name.as_bytes());
@@ -183,8 +178,8 @@ async fn exchange_check(connection: &Connection, name: &str) -> Check {
 
 fn missing(check: String, error: &lapin::Error) -> Check {
     if failure::is_absent(error) {
-        Check::new(check, Grade::Warn, "is not there yet")
-            .remedy("the daemon makes it when it connects; start it, or look at its log")
+        Check::new(check, Grade::Warn, "does not exist yet")
+            .remedy("the daemon creates it when it connects; start the daemon, or check its log")
     } else {
         let cause = failure::lost(error).to_string();
         let (finding, remedy) = cause.split_once("; ").unwrap_or((&cause, ""));
@@ -216,24 +211,24 @@ async fn queue_check(connection: &Connection, name: &str, queue: Queue) -> Check
             Check::new(check, Grade::Ok, finding)
         } else {
             Check::new(check, Grade::Warn, finding).remedy(
-                "read them: the header treadle-reason has why each could not be done; then \
+                "read them: the header treadle-reason says why each failed; then \
                  remove them: rabbitmqctl purge_queue",
             )
         };
     }
     if consumers == 0 {
         return Check::new(check, Grade::Warn, finding)
-            .remedy("no daemon consumes it: start one with broker.url set");
+            .remedy("no daemon consumes it; start one with broker.url set");
     }
     if depth > COMMANDS_HELD_MAX / 2 {
         return Check::new(check, Grade::Warn, finding)
-            .remedy("senders are faster than the daemon: past the bound they are refused");
+            .remedy("senders are faster than the daemon; beyond the limit they are refused");
     }
     Check::new(check, Grade::Ok, finding)
 }
 
-/// A broker with an alarm reports it when something is published. What is published here has no
-/// queue, and is dropped.
+/// Publishes a message without a queue, which the broker drops: a broker with an alarm reports it
+/// then.
 async fn alarm_check(connection: &Connection) -> Check {
     let check = "broker alarms";
     let mut events = Box::pin(connection.events_listener());

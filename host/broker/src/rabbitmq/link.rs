@@ -1,4 +1,4 @@
-//! A connection that is made again whenever it is lost.
+//! A connection that reconnects when it is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::backoff::Backoff;
 use crate::health::Board;
 use crate::{BrokerError, Health};
 
-/// How long closing in good order may take.
+/// Timeout for an orderly close.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How often a connection is checked besides its own notices.
+/// Interval of checking a connection, in addition to its own notifications.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A connection that lasted so long begins with the shortest wait again.
+/// A connection that lasted this long starts again with the shortest pause.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It publishes, and waits for confirmations.
+    /// Publishing, with confirmations.
     Publish,
-    /// It consumes.
+    /// Consuming.
     Consume,
 }
 
@@ -38,37 +38,37 @@ impl Role {
     }
 }
 
-/// One connection, from its making to its loss.
+/// One connection, until it is lost.
 pub(super) struct Session {
     pub(super) connection: Connection,
     /// A channel with confirmations.
     pub(super) channel: Channel,
-    /// Why the broker takes no messages, while it takes none.
+    /// Why the broker currently accepts no messages.
     pub(super) blocked: watch::Sender<Option<String>>,
-    /// Why the connection is over, once it is.
+    /// Why the connection has ended.
     over: watch::Sender<Option<BrokerError>>,
     broken: mpsc::Sender<BrokerError>,
 }
 
 impl Session {
-    /// Something on it failed: it is closed and made again.
+    /// Closes a connection after a failure, so that it is replaced.
     pub(super) fn give_up(&self, cause: BrokerError) {
-        // One cause is enough; it is closed for the first.
+        // The first cause is sufficient.
         let _ = self.broken.try_send(cause);
     }
 
-    /// Reports when and why the connection is over.
+    /// Reports when and why the connection ends.
     pub(super) fn over(&self) -> Over {
         Over(self.over.subscribe())
     }
 }
 
-/// Reports when and why a connection is over.
+/// Reports when and why a connection ends.
 pub(super) struct Over(watch::Receiver<Option<BrokerError>>);
 
 impl Over {
-    /// Does something on the connection. The library may leave what it was asked unanswered when
-    /// the connection goes; this does not.
+    /// Runs an operation on the connection, until that ends. The library may leave operations
+    /// pending when the connection is lost.
     pub(super) async fn unless<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -84,22 +84,22 @@ impl Over {
     }
 }
 
-/// What a link is like.
+/// The state of a link.
 #[derive(Clone)]
 enum State {
     Up(Arc<Session>),
     Down(BrokerError),
-    /// For good.
+    /// Permanently closed.
     Ended,
 }
 
-/// A connection that is made again whenever it is lost.
+/// A connection that reconnects when it is lost.
 pub(super) struct Link {
     state: watch::Receiver<State>,
 }
 
 impl Link {
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn start(
         settings: &Arc<Settings>,
         role: Role,
@@ -119,10 +119,10 @@ impl Link {
         Arc::new(Self { state })
     }
 
-    /// The connection, once there is one.
+    /// Waits for the connection.
     ///
     /// # Errors
-    /// Why there is none, after `patience`.
+    /// Why there is none, after `timeout`.
     pub(super) async fn session(&self, timeout: Duration) -> Result<Arc<Session>, BrokerError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Down(_)));
@@ -138,7 +138,7 @@ impl Link {
         }
     }
 
-    /// Waits for the connection however long it takes; `None` if the link has ended.
+    /// Waits for the connection without a timeout; `None` if the link has ended.
     pub(super) async fn next_session(&self) -> Option<Arc<Session>> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Down(_)));
@@ -148,11 +148,11 @@ impl Link {
         }
     }
 
-    /// Waits until this connection is no longer the link's.
+    /// Waits until the link no longer uses this connection.
     pub(super) async fn left(&self, session: &Arc<Session>) {
         let mut state = self.state.clone();
         let is_other = |state: &State| !matches!(state, State::Up(up) if Arc::ptr_eq(up, session));
-        // An error means that the link has ended, which is to be left too.
+        // An error means that the link has ended.
         let _ = state.wait_for(is_other).await;
     }
 
@@ -203,7 +203,7 @@ impl Keeper {
         self.state.send_replace(State::Ended);
     }
 
-    /// `None` if the link is to end.
+    /// `None` if the link is being closed.
     async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.stop.clone();
         tokio::select! {
@@ -213,7 +213,7 @@ impl Keeper {
         }
     }
 
-    /// Reports a connection, and waits until it is lost or the link is to end.
+    /// Publishes a connection to its users, and waits until it is lost or the link is closed.
     async fn keep(&self, session: Session, broken: mpsc::Receiver<BrokerError>) -> BrokerError {
         let session = Arc::new(session);
         tracing::info!(
@@ -229,7 +229,7 @@ impl Keeper {
         self.state.send_replace(State::Down(cause.clone()));
         session.over.send_replace(Some(cause.clone()));
         let closing = session.connection.close(200, "bye".into());
-        // What can't be closed in good order falls when it is dropped.
+        // A connection that can't be closed in order is closed when it is dropped.
         let _ = tokio::time::timeout(CLOSE_WAIT, closing).await;
         cause
     }
@@ -250,7 +250,7 @@ impl Keeper {
             };
             match event {
                 Some(Event::ConnectionBlocked(reason)) => {
-                    tracing::warn!(broker = %self.settings.address, reason, "the broker takes no messages");
+                    tracing::warn!(broker = %self.settings.address, reason, "the broker accepts no messages");
                     session.blocked.send_replace(Some(reason.clone()));
                     self.board.set(self.part, Health::blocked(reason));
                 }
@@ -263,7 +263,7 @@ impl Keeper {
             }
             let status = session.connection.status();
             if status.blocked() && session.blocked.borrow().is_none() {
-                // Reported before there was a listener.
+                // Reported before the listener was installed.
                 session.blocked.send_replace(Some("alarm".into()));
                 self.board.set(self.part, Health::blocked("alarm".into()));
             }
@@ -275,7 +275,7 @@ impl Keeper {
         }
     }
 
-    /// Reports why there is no connection; logged when the cause is another than before.
+    /// Records why there is no connection, and logs it if the cause has changed.
     fn down(&self, cause: BrokerError) {
         let health = Health::disconnected(cause.clone());
         let shown = self.board.watch().borrow().cause();
@@ -287,7 +287,7 @@ impl Keeper {
     }
 }
 
-/// Connects, and declares what has to be there.
+/// Connects, and declares exchanges and queues.
 async fn open(
     settings: &Settings,
     role: Role,

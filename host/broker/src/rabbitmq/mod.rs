@@ -1,9 +1,9 @@
 //! A broker over AMQP 0-9-1: RabbitMQ 3.10 or later.
 //!
-//! Two connections, because a broker that is out of memory stops those that publish, and what was
-//! done must be acknowledged nevertheless: one publishes, the other, made when first needed,
-//! consumes. Each is made again when it is lost, by [`link`], and every time declares exchanges and
-//! queues again: a broker that comes back empty is as good as one that kept all.
+//! There are two connections, because a broker without memory blocks those that publish, while
+//! deliveries must still be acknowledged: one publishes, the other, made when first needed,
+//! consumes. Each reconnects when it is lost ([`link`]), and then declares exchanges and queues
+//! again, so that they are restored if the broker has lost them.
 
 mod bare;
 mod consume;
@@ -31,29 +31,29 @@ use crate::{
     Subscription, check_letter, check_reply, check_sizes,
 };
 
-/// How to work with a broker.
+/// Settings of a broker's client.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its address and credentials.
     pub address: Address,
-    /// What exchanges and queues are called.
+    /// Names of exchanges and queues.
     pub names: Names,
-    /// How this client is called in the broker's lists.
+    /// The client's name in the broker's lists.
     pub client: String,
-    /// Messages that are sent ahead of their confirmations.
+    /// Messages sent ahead of their confirmations.
     pub window: usize,
-    /// How long the broker may be away or silent before an operation fails.
+    /// How long the broker may be unavailable or silent before an operation fails.
     pub timeout: Duration,
-    /// How long one attempt to connect may take.
+    /// Timeout of one attempt to connect.
     pub connect_wait: Duration,
-    /// The first wait after a connection is lost; waits double.
+    /// The first pause after a connection is lost; pauses double.
     pub backoff_first: Duration,
-    /// The longest wait between attempts.
+    /// The longest pause between attempts.
     pub backoff_longest: Duration,
 }
 
 impl Settings {
-    /// The usual settings for a broker.
+    /// Default settings for a broker.
     pub fn new(address: Address) -> Self {
         Self {
             address,
@@ -86,10 +86,10 @@ impl fmt::Debug for RabbitMq {
 }
 
 impl RabbitMq {
-    /// Begins to connect, and returns at once: a broker that is away delays nothing.
-    /// [`Broker::health`] has the state.
+    /// Starts to connect, and returns at once, so that an unavailable broker delays nothing.
+    /// [`Broker::health`] reports the state.
     ///
-    /// Called within a Tokio runtime, on which the connections live.
+    /// Must be called within a Tokio runtime, on which the connections run.
     pub fn start(settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let board = Arc::new(Board::new());
@@ -105,11 +105,11 @@ impl RabbitMq {
         }
     }
 
-    /// Removes exchanges and queues with all that is in them: after tests, or permanently. Those in
-    /// use would be made again, so no other client should be connected.
+    /// Removes exchanges and queues with all messages, for example after tests. No other client
+    /// should be connected, because it would create them again.
     ///
     /// # Errors
-    /// If the broker is away or refuses.
+    /// If the broker is unavailable or refuses.
     pub async fn remove_topology(&self) -> Result<(), BrokerError> {
         let session = self.publisher.session().await?;
         let removing = topology::remove(&session, &self.settings.names);

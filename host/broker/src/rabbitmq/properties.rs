@@ -1,4 +1,4 @@
-//! Ids and headers, as AMQP has them.
+//! Ids and headers as AMQP properties.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Letter, Message, Reply, SHORT_BYTES_MAX, header, shortened};
 
 /// Delivery mode of messages that survive a restart of the broker.
 const PERSISTENT: u8 = 2;
-/// Where RabbitMQ reports the cause of a dead letter, latest first.
+/// Header in which RabbitMQ reports the causes of a dead letter, latest first.
 const DEATHS: &str = "x-death";
 
 /// Properties of an event.
@@ -48,8 +48,8 @@ fn correlated(properties: BasicProperties, id: Option<&str>) -> BasicProperties 
     }
 }
 
-/// Where the sender waits for a reply. A name that the broker has not made one of the sender's is
-/// no place, and can't be sent on.
+/// The queue in which the sender waits for a reply. A direct-reply name that the broker has not
+/// replaced can't be replied to.
 pub(super) fn reply_to(properties: &BasicProperties) -> Option<String> {
     let to = properties.reply_to().as_ref()?.as_str();
     (!to.is_empty() && to != DIRECT_REPLIES).then(|| to.to_owned())
@@ -71,7 +71,7 @@ fn properties<'a>(id: &str, headers: impl Iterator<Item = (&'a str, &'a str)>) -
     }
 }
 
-/// AMQP's short strings have at most 255 bytes; the rest is cut off.
+/// A short string of AMQP, truncated to 255 bytes.
 fn short(text: &str) -> ShortString {
     shortened(text, SHORT_BYTES_MAX).into()
 }

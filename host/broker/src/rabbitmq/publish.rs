@@ -1,4 +1,4 @@
-//! Sends messages ahead of their confirmations, within a window.
+//! Publishes messages ahead of their confirmations, within a window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Publisher {
         }
     }
 
-    /// The connection, once there is one.
+    /// Waits for the connection.
     pub(super) async fn session(&self) -> Result<Arc<Session>, BrokerError> {
         self.link.session(self.settings.timeout).await
     }
@@ -39,12 +39,12 @@ impl Publisher {
         self.link.ended().await;
     }
 
-    /// What exchanges and queues are called.
+    /// Names of exchanges and queues.
     pub(super) fn names(&self) -> &Names {
         &self.settings.names
     }
 
-    /// Publishes a batch; returns the last sequence number once all are confirmed.
+    /// Publishes a batch; returns the last sequence number when all messages are confirmed.
     pub(super) async fn publish(&self, batch: &[Message]) -> Result<u64, BrokerError> {
         let Some(last) = batch.last() else {
             return Ok(0);
@@ -80,7 +80,7 @@ impl Publisher {
         self.deliver(std::iter::once(outgoing)).await.map(drop)
     }
 
-    /// Sends a reply to a queue; `false` if there is none of that name.
+    /// Sends a reply to a queue; `false` if it does not exist.
     pub(super) async fn answer(&self, reply: &Reply) -> Result<bool, BrokerError> {
         let outgoing = Outgoing {
             exchange: "",
@@ -88,14 +88,14 @@ impl Publisher {
             id: reply.id.clone(),
             properties: properties::of_reply(reply),
             body: &reply.body,
-            // RabbitMQ passes a direct reply to a channel, and returns it as one without a queue.
+            // RabbitMQ passes a direct reply to a channel, but returns it as if it had no queue.
             mandatory: !reply.to.starts_with(DIRECT_REPLIES),
         };
         let returned = self.deliver(std::iter::once(outgoing)).await?;
         Ok(returned == 0)
     }
 
-    /// Sends messages; returns how many mandatory ones had no queue once all are confirmed.
+    /// Sends messages; returns the number of mandatory ones without a queue when all are confirmed.
     async fn deliver<'m>(
         &self,
         outgoing: impl Iterator<Item = Outgoing<'m>>,
@@ -111,15 +111,16 @@ impl Publisher {
                 BrokerError::Nacked { .. } | BrokerError::Blocked { .. }
             )
         {
-            // What is still on its way would arrive before what is sent again, which is harmless;
-            // but a channel that failed stays so, and silence needs another connection.
+            // Messages in transit would arrive before those that are sent again, which is harmless;
+            // but a failed channel does not recover, and a silent one needs another connection.
             session.give_up(cause.clone());
             self.link.left(&session).await;
         }
         sent
     }
 
-    /// Waits while the broker takes no messages. Nothing may be sent then: it would pile up here.
+    /// Waits until the broker accepts messages. Meanwhile nothing may be sent, or it would
+    /// accumulate here.
     async fn unblocked(&self, session: &Arc<Session>) -> Result<(), BrokerError> {
         let mut blocked = session.blocked.subscribe();
         let free = async {
@@ -137,24 +138,24 @@ impl Publisher {
     }
 }
 
-/// A message as it goes over the wire.
+/// A message to send.
 struct Outgoing<'m> {
     exchange: &'m str,
     key: &'m str,
     id: String,
     properties: BasicProperties,
     body: &'m [u8],
-    /// Whether the broker reports that no queue gets it.
+    /// Whether the broker reports a missing queue.
     mandatory: bool,
 }
 
-/// Messages that are sent and not confirmed.
+/// Messages that are sent but not confirmed.
 struct Flight<'s> {
     settings: &'s Settings,
     channel: &'s Channel,
     blocked: watch::Receiver<Option<String>>,
     ahead: VecDeque<(String, PublisherConfirm)>,
-    /// Mandatory messages that no queue got.
+    /// Mandatory messages without a queue.
     returned: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The exchanges and queues that have to be there.
+//! The exchanges and queues of treadle.
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
@@ -14,7 +14,7 @@ use crate::{
     RUN_UNSETTLED_MS_MAX, Subscription,
 };
 
-/// Declares everything. What is there already stays as it is; what is there otherwise is an error.
+/// Declares everything. Existing ones are unchanged; other properties are an error.
 pub(super) async fn declare(connection: &Connection, names: &Names) -> Result<(), BrokerError> {
     let channel = channel(connection).await?;
     for exchange in [names.events_exchange(), names.dead_exchange()] {
@@ -29,7 +29,7 @@ pub(super) async fn declare(connection: &Connection, names: &Names) -> Result<()
     Ok(())
 }
 
-/// Declares a subscription's queue and what goes into it.
+/// Declares a subscription's queue and its bindings.
 pub(super) async fn subscribe(
     session: &Session,
     names: &Names,
@@ -76,7 +76,7 @@ pub(super) async fn remove(session: &Session, names: &Names) -> Result<(), Broke
     Ok(())
 }
 
-/// A channel of its own, because the first error closes it.
+/// A separate channel, because the first error closes it.
 pub(super) async fn channel(connection: &Connection) -> Result<Channel, BrokerError> {
     connection
         .create_channel()
@@ -84,7 +84,7 @@ pub(super) async fn channel(connection: &Connection) -> Result<Channel, BrokerEr
         .map_err(|error| failure::lost(&error))
 }
 
-/// A channel that is not closed in good order falls with its connection.
+/// A channel that can't be closed in order is closed with its connection.
 async fn close(channel: &Channel) {
     let _ = channel.close(200, "done".into()).await;
 }
@@ -147,7 +147,7 @@ async fn delete_queue(channel: &Channel, name: &str) -> Result<(), BrokerError> 
         .map_err(|error| failure::lost(&error))
 }
 
-/// Arguments of a queue that several brokers hold, and that survives all but their loss.
+/// Arguments of a replicated queue.
 fn quorum() -> FieldTable {
     let mut arguments = FieldTable::default();
     insert_text(&mut arguments, "x-queue-type", "quorum");
@@ -163,10 +163,10 @@ fn arguments(names: &Names, queue: Queue) -> FieldTable {
     insert(&mut arguments, "x-max-length", COMMANDS_HELD_MAX);
     insert(&mut arguments, "x-delivery-limit", queue.delivery_limit());
     if queue == Queue::Runs {
-        // RabbitMQ before 3.12 keeps it, and heeds it once it is upgraded.
+        // RabbitMQ before 3.12 stores it, and applies it after an upgrade.
         insert(&mut arguments, "x-consumer-timeout", RUN_UNSETTLED_MS_MAX);
     }
-    // Senders past the bound are refused; and a dead letter leaves its queue only once it has
+    // Messages beyond the limit are refused, and a dead letter leaves its queue only when it has
     // arrived among the dead letters.
     insert_text(&mut arguments, "x-overflow", "reject-publish");
     insert_text(&mut arguments, "x-dead-letter-strategy", "at-least-once");

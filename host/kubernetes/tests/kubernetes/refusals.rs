@@ -136,14 +136,14 @@ async fn a_wrong_kubeconfig_is_named_with_the_remedy() {
         missing.contains("`kubernetes.kubeconfig` names /no/such/file"),
         "{missing}"
     );
-    assert!(missing.contains("name one that can be read"), "{missing}");
+    assert!(missing.contains("name a readable kubeconfig"), "{missing}");
 
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, "clusters: {").expect("written");
     let broken = refused(|config| config.kubeconfig = Some(path.clone())).await;
     assert!(
-        broken.contains("`kubernetes.kubeconfig`") && broken.contains("no kubeconfig"),
+        broken.contains("`kubernetes.kubeconfig`") && broken.contains("not a kubeconfig"),
         "{broken}"
     );
     std::fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("written");
