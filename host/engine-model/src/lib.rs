@@ -1,5 +1,5 @@
-//! Models of inference engines: continuous batching with a prefix cache, the speed of hardware,
-//! and links over which KV caches go.
+//! Models of inference engines: continuous batching with a prefix cache, the speed of hardware, and
+//! links for transfers of KV caches.
 //!
 //! Nothing here reads a clock or opens a socket: time is a number of microseconds that the caller
 //! advances.

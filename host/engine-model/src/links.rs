@@ -1,10 +1,10 @@
 //! Transfers between workers and hosts: links that are shared fairly.
 //!
-//! Every end has its own links, one for each direction: a worker NVLink and PCIe (as many times as
-//! it has GPUs), a node its network card, a cluster its uplink. A transfer uses all links on its
-//! way at once. Rates are max-min fair: no transfer can be faster without taking from one that is
-//! not faster than it. They change only when a transfer starts or ends; in between, time is integer
-//! microseconds, rates are whole bytes a second, and what is left is counted exactly.
+//! Every end has its own links, one for each direction: a worker NVLink and PCIe (one of each per
+//! GPU), a node its network card, a cluster its uplink. A transfer uses all links on its path at
+//! once. Rates are max-min fair: no transfer can be faster without taking from one that is not
+//! faster than it. They change only when a transfer starts or ends; in between, time is in integer
+//! microseconds, rates are whole bytes per second, and remaining bytes are counted exactly.
 //!
 //! ```
 //! use treadle_engine_model::links::{Links, TransferEnd, Topology, Worker};
@@ -23,7 +23,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-/// Names a transfer; the caller chooses it.
+/// Identifies a transfer; the caller chooses it.
 pub type TransferId = u64;
 
 /// An end of a transfer.
@@ -35,16 +35,16 @@ pub enum TransferEnd {
     Host(u32),
 }
 
-/// Where a worker is.
+/// The location of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker {
     /// Its node.
     pub node: u32,
-    /// How many GPUs it has: it has as many NVLink and PCIe links.
+    /// Number of its GPUs, and so of its NVLink and PCIe links.
     pub gpus: u32,
 }
 
-/// What links there are. Rates are of one direction, as transfers reach them, in bytes a second.
+/// The links. Rates are per direction, as transfers reach them, in bytes per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// All workers.
@@ -113,7 +113,7 @@ impl Topology {
         rate.max(1)
     }
 
-    /// The links that a transfer uses; none where nothing has to move.
+    /// The links that a transfer uses; empty if nothing has to move.
     fn path(&self, from: TransferEnd, to: TransferEnd) -> Vec<Link> {
         if from == to {
             return Vec::new();
@@ -162,19 +162,19 @@ struct Link {
     out: bool,
 }
 
-/// A transfer that is complete.
+/// A completed transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which.
+    /// The transfer's id.
     pub id: TransferId,
-    /// When, in microseconds.
+    /// Time of completion, in microseconds.
     pub at_us: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Transfer {
     path: Vec<Link>,
-    /// Millionths of a byte: what a byte a second moves in a microsecond.
+    /// Remaining data in millionths of a byte, which is a byte per second for a microsecond.
     left: u128,
     bytes_per_s: u64,
 }
@@ -182,13 +182,13 @@ struct Transfer {
 /// Bytes a second, as rates are counted, per byte a microsecond.
 const PER_BYTE: u128 = 1_000_000;
 
-/// All transfers under way.
+/// All transfers in progress.
 #[derive(Clone, Debug)]
 pub struct Links {
     topology: Topology,
     transfers: BTreeMap<TransferId, Transfer>,
     now_us: u64,
-    /// End of the next transfer to end.
+    /// Time of the next completion.
     next_us: Option<u64>,
 }
 
@@ -203,7 +203,7 @@ impl Links {
         }
     }
 
-    /// What links there are.
+    /// The topology of the links.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -234,8 +234,8 @@ impl Links {
         true
     }
 
-    /// Ends a transfer before its time; returns the bytes that did not move, rounded up, or `None`
-    /// if there is no such transfer. Call [`advance`](Self::advance) to `now_us` first.
+    /// Cancels a transfer; returns the bytes that were not moved, rounded up, or `None` if there is
+    /// no such transfer. Call [`advance`](Self::advance) to `now_us` first.
     pub fn cancel(&mut self, now_us: u64, id: TransferId) -> Option<u64> {
         self.progress(now_us);
         let transfer = self.transfers.remove(&id)?;
@@ -248,17 +248,17 @@ impl Links {
         self.next_us
     }
 
-    /// Transfers under way.
+    /// Number of transfers in progress.
     pub fn active(&self) -> usize {
         self.transfers.len()
     }
 
-    /// Present rate of a transfer in bytes a second; `None` if there is no such transfer.
+    /// Current rate of a transfer in bytes per second; `None` if there is no such transfer.
     pub fn bytes_per_s(&self, id: TransferId) -> Option<u64> {
         self.transfers.get(&id).map(|each| each.bytes_per_s)
     }
 
-    /// Moves time on and appends the transfers that end by then, in order of time, then of id.
+    /// Advances time and appends the transfers that end by then, in order of time, then of id.
     pub fn advance(&mut self, until_us: u64, done: &mut Vec<Done>) {
         while let Some(at_us) = self.next_us.filter(|at_us| *at_us <= until_us) {
             self.progress(at_us);
@@ -286,8 +286,8 @@ impl Links {
         }
     }
 
-    /// Max-min fair rates by progressive filling: the link with the least for each of its transfers
-    /// decides theirs, and so on with what is left.
+    /// Max-min fair rates by progressive filling: the link with the smallest share per transfer
+    /// determines the rates of its transfers, and so on with the rest.
     fn share(&mut self) {
         let mut loads: BTreeMap<Link, (u64, u64)> = BTreeMap::new();
         for transfer in self.transfers.values_mut() {

@@ -9,8 +9,8 @@ use super::host_tier::HostTier;
 /// Index of a block in its pool.
 pub(super) type BlockIndex = u32;
 
-/// Keys are hashes already: hashing them again would only cost time. The map is never iterated, so
-/// its order cannot leak into the model.
+/// Hasher for keys that are hashes already. The map is never iterated, so its order can't affect
+/// the model.
 #[derive(Clone, Default)]
 pub(super) struct HashedKey(u64);
 
@@ -26,7 +26,7 @@ impl Hasher for HashedKey {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The table takes its tag from the top bits: spread weak keys over them.
+        // The table uses the top bits as tags, so weak keys are spread over them.
         self.0 = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
@@ -37,20 +37,20 @@ struct Block {
     references: u32,
     previous: BlockIndex,
     next: BlockIndex,
-    /// The watch that it is part of; only the pool's present one counts.
+    /// Number of the watch that it belongs to; only the pool's current one counts.
     watch: u32,
 }
 
-/// All blocks of one engine. Blocks without a holder form the free list, evicted from its front;
-/// those that carry a hash can be taken back from it.
+/// All blocks of one engine. Unreferenced blocks form the free list, evicted from its front; those
+/// with a hash can be reused from it.
 #[derive(Clone)]
 pub(super) struct BlockPool {
-    /// One more than there are blocks: the last is the head of the circular free list.
+    /// One more than the number of blocks: the last entry is the head of the circular free list.
     blocks: Vec<Block>,
     free: u32,
     cached: HashMap<u64, BlockIndex, BuildHasherDefault<HashedKey>>,
     evicted: u64,
-    /// Number of the present watch: see [`watch`](Self::watch).
+    /// Number of the current watch: see [`watch`](Self::watch).
     watch: u32,
     watch_broken: bool,
 }
@@ -91,7 +91,7 @@ impl BlockPool {
         self.total() - self.free
     }
 
-    /// Cached blocks evicted to make room, since the start.
+    /// Number of cached blocks evicted since the start.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -104,7 +104,7 @@ impl BlockPool {
         self.blocks[index as usize].references > 0
     }
 
-    /// One more holder of a cached block.
+    /// Adds a reference to a cached block.
     pub(super) fn hold(&mut self, index: BlockIndex) {
         if !self.is_held(index) {
             self.unlink(index);
@@ -112,7 +112,7 @@ impl BlockPool {
         self.blocks[index as usize].references += 1;
     }
 
-    /// Takes the block at the front of the free list. What it cached goes to the host tier.
+    /// Takes the block at the front of the free list. Its cached content goes to the host tier.
     pub(super) fn allocate(&mut self, tier: &mut HostTier) -> Option<BlockIndex> {
         if self.free == 0 {
             return None;
@@ -130,7 +130,7 @@ impl BlockPool {
         Some(index)
     }
 
-    /// Watches these cached blocks, and no others from now on, for eviction.
+    /// Watches only these cached blocks for eviction from now on.
     pub(super) fn watch(&mut self, blocks: &[BlockIndex]) {
         self.watch += 1;
         self.watch_broken = false;
@@ -139,7 +139,7 @@ impl BlockPool {
         }
     }
 
-    /// Blocks, counted up to so many, that can be taken before a watched one is evicted.
+    /// Number of blocks, up to `count_max`, that can be taken before a watched one is evicted.
     pub(super) fn free_before_watched(&self, count_max: u32) -> u32 {
         let mut index = self.blocks[self.head() as usize].next;
         for count in 0..count_max.min(self.free) {
@@ -157,7 +157,7 @@ impl BlockPool {
         self.watch_broken
     }
 
-    /// Makes a full block findable. A second block of the same content stays private.
+    /// Makes a full block findable by its hash. A second block with the same content stays private.
     pub(super) fn register(&mut self, index: BlockIndex, hash: u64) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.cached.entry(hash) {
             entry.insert(index);
@@ -165,8 +165,8 @@ impl BlockPool {
         }
     }
 
-    /// Drops a sequence's hold on its blocks, the last block first, so that a chain is evicted from
-    /// its tail.
+    /// Drops a sequence's references to its blocks, the last block first, so that a chain is
+    /// evicted from its tail.
     pub(super) fn release_all(&mut self, blocks: &mut Vec<BlockIndex>) {
         for index in blocks.drain(..).rev() {
             self.release(index);
@@ -179,7 +179,7 @@ impl BlockPool {
         if block.references > 0 {
             return;
         }
-        // A block that nothing can find again is worth nothing: it goes first.
+        // A block that can't be found again is useless, so it is reused first.
         let head = self.head();
         let after = if self.blocks[index as usize].hash.is_some() {
             self.blocks[head as usize].previous
@@ -189,7 +189,7 @@ impl BlockPool {
         self.link_after(index, after);
     }
 
-    /// Forgets the content of every block without references.
+    /// Removes the content of every unreferenced block.
     pub(super) fn forget_free(&mut self) {
         let head = self.head();
         let mut index = self.blocks[head as usize].next;
@@ -221,7 +221,7 @@ impl BlockPool {
         self.free += 1;
     }
 
-    /// Walks everything and compares with `holders`, the blocks of all sequences: slow, for checkers.
+    /// Checks everything against `holders`, the blocks of all sequences: slow, for checkers.
     pub(super) fn audit<'a>(
         &self,
         holders: impl Iterator<Item = &'a BlockIndex>,
@@ -276,7 +276,7 @@ impl BlockPool {
     }
 }
 
-/// Those beside a block in the ring that ends with `last`.
+/// Neighbours of a block in the ring that ends with `last`.
 fn neighbours(index: BlockIndex, last: BlockIndex) -> (BlockIndex, BlockIndex) {
     let previous = index.checked_sub(1).unwrap_or(last);
     let next = if index == last { 0 } else { index + 1 };

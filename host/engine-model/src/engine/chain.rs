@@ -1,6 +1,6 @@
 //! Hashes of block contents, chained so that a block's hash identifies everything before it too.
 
-/// The hash of a block: its parent's hash (any fixed number for the first) and its content's.
+/// The hash of a block, from its parent's hash (any fixed number for the first) and its content's.
 pub fn chain_hash(parent: u64, content: u64) -> u64 {
     mix(parent.rotate_left(29) ^ mix(content))
 }

@@ -1,9 +1,9 @@
-//! Host memory of an engine: where evicted blocks go, and come back from.
+//! Host memory of an engine, to which evicted blocks are offloaded and from which they are loaded.
 //!
-//! The caching hierarchy that vLLM's CPU offloading and `SGLang`'s `HiCache` have in common: blocks
-//! that the pool evicts go to host memory, least recently used blocks leave that in turn, and a
-//! request whose prefix goes on there waits until those blocks are loaded, while others run.
-//! Copies to the host are taken to cost nothing: they are made beside the engine's work. Loads
+//! Models what vLLM's CPU offloading and `SGLang`'s `HiCache` have in common: blocks that the pool
+//! evicts go to host memory, from which the least recently used ones are evicted in turn, and a
+//! request whose prefix continues there waits until those blocks are loaded, while others run.
+//! Copies to the host are assumed to cost nothing, as they overlap with the engine's work. Loads
 //! share one link, first come, first served.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,15 +11,15 @@ use std::hash::BuildHasherDefault;
 
 use super::blocks::HashedKey;
 
-/// What host memory holds, and its link.
+/// The blocks in host memory, and the link.
 #[derive(Clone, Default)]
 pub(super) struct HostTier {
     capacity_blocks: u64,
-    /// When each block came, and which came when.
+    /// The order number of each block, and the block with each number.
     held: HashMap<u64, u64, BuildHasherDefault<HashedKey>>,
     by_use: BTreeMap<u64, u64>,
     uses: u64,
-    /// Until when the link is taken, in microseconds.
+    /// Time at which the link becomes free, in microseconds.
     link_free_us: u64,
 }
 
@@ -39,7 +39,7 @@ impl HostTier {
         self.held.contains_key(&hash)
     }
 
-    /// Takes in a block that the pool has evicted.
+    /// Stores a block that the pool has evicted.
     pub(super) fn store(&mut self, hash: u64) {
         if self.is_absent() {
             return;
@@ -57,21 +57,21 @@ impl HostTier {
         }
     }
 
-    /// Gives a block to the pool.
+    /// Removes a block that is loaded by the pool.
     pub(super) fn take(&mut self, hash: u64) {
         if let Some(at) = self.held.remove(&hash) {
             self.by_use.remove(&at);
         }
     }
 
-    /// When a load of so many tokens that begins at `now_us` is done, in microseconds.
+    /// The end of a load that begins at `now_us`, in microseconds.
     pub(super) fn load(&mut self, now_us: u64, tokens: u64, tokens_per_s: u64) -> u64 {
         let takes_us = (tokens * 1_000_000).div_ceil(tokens_per_s.max(1));
         self.link_free_us = self.link_free_us.max(now_us) + takes_us;
         self.link_free_us
     }
 
-    /// Forgets everything.
+    /// Removes all blocks.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.capacity_blocks);
     }

@@ -1,19 +1,19 @@
-//! Many iterations at once, where sequences only decode and nothing shows.
+//! Runs many iterations at once while sequences only decode and nothing is visible outside.
 //!
-//! While an iteration is under way in which every running sequence decodes one token, the engine
-//! works out how many more such iterations can follow before anything happens that someone could
-//! see: a report, a finish, an admission, a preemption. They are then run together. What they leave
-//! behind is what they would have left one by one: their times are added up one by one, because
-//! each is rounded, and blocks are taken and made findable in the same order.
+//! While an iteration is in progress in which every running sequence decodes one token, the engine
+//! computes how many more such iterations can follow before anything becomes visible: a report, a
+//! finish, an admission, a preemption. They are then run together. The result is the same as one by
+//! one: times are added up individually, because each is rounded, and blocks are taken and made
+//! findable in the same order.
 
 use super::{Engine, IterationLoad};
 
-/// Iterations that can follow the one under way before anything shows.
+/// Iterations that can follow the current one before anything becomes visible.
 #[derive(Clone, Debug)]
 pub(super) struct Leap {
-    /// How many, at least one.
+    /// Their number, at least one.
     iterations: u32,
-    /// Load of the one under way.
+    /// Load of the current iteration.
     load: IterationLoad,
     /// End of the last of them, in microseconds.
     pub(super) end_us: u64,
@@ -56,8 +56,8 @@ impl Engine {
         self.leap = Some(leap);
     }
 
-    /// How many of so many iterations pass before memory runs out or the first waiting request has
-    /// to be looked at again; `None` if that is so at the next one.
+    /// How many of `iterations` pass before memory runs out or the first waiting request must be
+    /// checked again; `None` if that is due at the next one.
     fn limit_by_waiting(&mut self, iterations: u32, budget_tokens: u32) -> Option<u32> {
         let free = self.pool.free();
         let Some((_, first)) = self.waiting.first_key_value() else {
@@ -91,7 +91,7 @@ impl Engine {
         Some(self.limit_by_blocks(iterations, unwatched))
     }
 
-    /// How many of so many iterations take at most so many blocks.
+    /// How many of `iterations` need at most `blocks` blocks.
     fn limit_by_blocks(&mut self, iterations: u32, blocks: u32) -> u32 {
         let block_tokens = u64::from(self.profile.block_tokens);
         let most = (u64::from(iterations) / block_tokens + 1) * self.running.len() as u64;
@@ -110,7 +110,7 @@ impl Engine {
         enough
     }
 
-    /// Blocks that so many iterations of decoding take.
+    /// Number of blocks that decoding for `iterations` takes.
     fn blocks_taken(&self, iterations: u32) -> u32 {
         let block_tokens = self.profile.block_tokens;
         let each = |sequence: &super::Sequence| sequence.blocks_wanted(iterations, block_tokens);
@@ -118,8 +118,7 @@ impl Engine {
         total.min(u64::from(u32::MAX)) as u32
     }
 
-    /// Runs those iterations of the leap whose start has come by `until_us`; the one under way ends
-    /// at `end_us`.
+    /// Runs the iterations of the leap that start by `until_us`; the current one ends at `end_us`.
     pub(super) fn fly(&mut self, mut end_us: u64, until_us: u64) {
         let Some(mut leap) = self.leap.take() else {
             return;
@@ -151,15 +150,15 @@ impl Engine {
         self.leap = Some(leap).filter(|leap| leap.iterations > 0);
     }
 
-    /// Takes and fills blocks as so many iterations of decoding would, in their order: of an
-    /// iteration, only sequences at the edge of a block have to do with blocks, and which those are
-    /// comes round every `block_tokens` iterations.
+    /// Takes and fills blocks as `iterations` of decoding would, in the same order. In an iteration
+    /// only sequences at the edge of a block touch blocks, and the pattern repeats every
+    /// `block_tokens` iterations.
     fn take_blocks(&mut self, iterations: u32) {
         let block_tokens = self.profile.block_tokens;
         let mut order = std::mem::take(&mut self.leap_order);
         order.clear();
         for (place, sequence) in self.running.iter().enumerate() {
-            // The iteration, counted from one, in which it starts a block, and fills one.
+            // The iterations, counted from one, in which it starts and fills a block.
             let begin = (block_tokens - sequence.computed_tokens % block_tokens) % block_tokens + 1;
             let fill = block_tokens - sequence.computed_tokens % block_tokens;
             order.extend(
@@ -186,8 +185,8 @@ impl Engine {
         self.leap_order = order;
     }
 
-    /// Another request becomes the first that waits: what follows is as planned only if none could
-    /// have been admitted anyway.
+    /// Called when another request becomes the first waiting one: the leap stays valid only if no
+    /// request could have been admitted anyway.
     pub(super) fn first_waiting_changes(&mut self, key: super::ServiceKey) {
         if self.running.len() < self.slots() || self.outranks_last_running(key) {
             self.leap = None;

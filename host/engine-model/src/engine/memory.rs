@@ -1,19 +1,19 @@
-//! What the engine's memory lets others do: look at its prefix cache, bring blocks in, lose it all.
+//! Operations on the engine's memory: querying its prefix cache, importing blocks, and failing.
 
 use super::blocks::BlockPool;
 use super::request::{FinishReason, Finished};
 use super::{Engine, Sequence};
 
 impl Engine {
-    /// Forgets all cached blocks that no sequence holds.
+    /// Removes all unreferenced cached blocks.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.forget_free();
         self.tier.clear();
         self.memory_changed();
     }
 
-    /// Leading tokens of a context with these block hashes that the cache holds now, in tokens: what
-    /// a step would not compute again, and what a move would carry.
+    /// Number of leading tokens of a context with these block hashes that are cached now: those
+    /// that a step need not compute, and that a move would transfer.
     pub fn cached_prefix_tokens(&self, blocks: &[u64]) -> u64 {
         let found = blocks
             .iter()
@@ -22,10 +22,9 @@ impl Engine {
         found as u64 * u64::from(self.profile.block_tokens)
     }
 
-    /// Puts blocks that came from another engine into the prefix cache, as if a request with them
-    /// had just ended: blocks without references are evicted for them, the least recently used
-    /// first. Returns how many leading blocks the cache holds now; less than all where sequences
-    /// hold the rest of memory.
+    /// Imports blocks from another engine into the prefix cache, as if a request with them had just
+    /// ended: the least recently used unreferenced blocks are evicted for them. Returns how many
+    /// leading blocks the cache has now; fewer than all if sequences use the rest of memory.
     pub fn import(&mut self, now_us: u64, blocks: &[u64]) -> u32 {
         self.now_us = self.now_us.max(now_us);
         let mut held = Vec::with_capacity(blocks.len());
@@ -47,9 +46,9 @@ impl Engine {
         count
     }
 
-    /// The engine fails: all its requests end as aborted, in order of service, and its memory is
-    /// lost. It can take requests again at once; a driver that models the time to restart sends none
-    /// before.
+    /// Simulates a failure: all requests end as aborted, in order of service, and memory is lost.
+    /// The engine accepts requests again at once; a driver that models the restart time must wait
+    /// before sending any.
     pub fn fail(&mut self, now_us: u64) -> Vec<Finished> {
         self.now_us = self.now_us.max(now_us);
         // While it only waits for blocks from host memory it computes nothing.

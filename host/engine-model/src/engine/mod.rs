@@ -2,9 +2,9 @@
 //! a prefix cache, preemption by recomputation.
 //!
 //! The engine is sans-IO and deterministic: integer microseconds of virtual time, no clock, no
-//! randomness. It knows nothing of programs, jobs or policies. A driver submits requests, asks for
-//! [`Engine::next_event_at`], and calls [`Engine::advance`] when that time has come, whether it
-//! waited for it (the HTTP server) or jumped to it (the simulator).
+//! randomness. It has no notion of programs, jobs or policies. A driver submits requests, queries
+//! [`Engine::next_event_at`], and calls [`Engine::advance`] at that time, whether it waited for it
+//! (the HTTP server) or jumped to it (the simulator).
 //!
 //! ```
 //! use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
@@ -77,14 +77,15 @@ pub struct Engine {
     keys: BTreeMap<RequestId, ServiceKey>,
     arrivals: u64,
     now_us: u64,
-    /// End of the iteration under way.
+    /// End of the current iteration.
     iteration_end_us: Option<u64>,
-    /// Iterations that can follow the one under way before anything shows.
+    /// Iterations that can follow the current one before anything becomes visible.
     leap: Option<Leap>,
     blocked: Option<Blocked>,
-    /// The blocks of the prefix last found; kept for its memory.
+    /// The blocks of the prefix last found; kept to reuse the allocation.
     prefix: Vec<BlockIndex>,
-    /// Block edges of a leap: in which iteration, whose, and whether it fills; kept for its memory.
+    /// Block edges of a leap: the iteration, the sequence, and whether it fills; kept to reuse the
+    /// allocation.
     leap_order: Vec<(u32, u32, bool)>,
     counters: Counters,
 }
@@ -110,12 +111,13 @@ impl Engine {
         }
     }
 
-    /// What it models.
+    /// The profile of the engine.
     pub fn profile(&self) -> &EngineProfile {
         &self.profile
     }
 
-    /// Takes a request; it joins the first iteration that starts at or after `now_us` and has room.
+    /// Submits a request; it joins the first iteration that starts at or after `now_us` and has
+    /// room.
     pub fn submit(&mut self, now_us: u64, spec: RequestSpec) -> Result<(), SubmitError> {
         if spec.prompt_tokens == 0 || spec.output_tokens == 0 {
             return Err(SubmitError::Empty);
@@ -143,8 +145,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a request and frees its blocks at once; `None` if the engine does not hold it. An
-    /// iteration under way keeps its length.
+    /// Aborts a request and frees its blocks at once; `None` if the engine does not have it. The
+    /// current iteration keeps its length.
     pub fn abort(&mut self, now_us: u64, id: RequestId) -> Option<Finished> {
         let key = self.keys.remove(&id)?;
         self.leap = None;
@@ -163,10 +165,10 @@ impl Engine {
         Some(sequence.finish(self.now_us, FinishReason::Aborted))
     }
 
-    /// When [`advance`](Self::advance) has something to report or to decide, in microseconds;
-    /// `None` when idle. Iterations in which sequences only decode and nothing is due for a report
-    /// are passed over. It stays the same until then, unless a method that changes the engine is
-    /// called.
+    /// Time at which [`advance`](Self::advance) has something to report or to decide, in
+    /// microseconds; `None` when idle. Iterations in which sequences only decode and no report is
+    /// due are skipped. The time stays the same until then, unless a method that changes the engine
+    /// is called.
     pub fn next_event_at(&self) -> Option<u64> {
         match (&self.leap, self.iteration_end_us) {
             (Some(leap), _) => Some(leap.end_us),
@@ -201,7 +203,7 @@ impl Engine {
         self.now_us = self.now_us.max(until_us);
     }
 
-    /// Its state.
+    /// The state of the engine.
     pub fn snapshot(&self) -> EngineSnapshot {
         EngineSnapshot {
             running: self.running.len() as u32,
@@ -215,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Checks all invariants of memory and queues: slow, for checkers. The error names the broken
+    /// Checks all invariants of memory and queues: slow, for checkers. The error names the violated
     /// one.
     pub fn audit(&self) -> Result<(), String> {
         self.pool

@@ -32,8 +32,8 @@ impl Engine {
             && self.running.last().is_some_and(|last| key.0 < last.key.0)
     }
 
-    /// Whether slots and memory suffice for it after those that run have taken what the next
-    /// iteration needs. A spent token budget is no reason to preempt.
+    /// Whether slots and memory suffice for it in addition to what running requests need in the
+    /// next iteration. A used-up token budget is no reason to preempt.
     fn has_room_for_first_waiting(&mut self) -> bool {
         let block_tokens = self.profile.block_tokens;
         if self.running.len() >= self.slots() {

@@ -1,4 +1,4 @@
-//! What the modelled engine can do: speeds, memory and limits, as plain integers.
+//! The profile of a modelled engine: speeds, memory and limits, as plain integers.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub const BLOCK_TOKENS: u32 = 16;
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
 /// of the part, not measurements of a machine. [`of`](Self::of) computes one from a GPU and a
-/// model; `treadle-bench calibrate` measures one and writes it as JSON (see
+/// model; `treadle calibrate` measures one and writes it as JSON (see
 /// [`from_json`](Self::from_json)). There, the fields that no preset needs can be left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,56 +22,57 @@ pub struct EngineProfile {
     pub prefill_tokens_per_s: u64,
     /// Shortest iteration: the time to read the weights once, in microseconds.
     pub decode_base_us: u64,
-    /// Where few tokens need only part of the weights (mixture of experts): times below
-    /// [`decode_base_us`](Self::decode_base_us), by tokens in the iteration, ascending. Between two
-    /// of them time grows in a straight line; past the last all weights are read. Empty for dense
-    /// models.
+    /// Times to read only a part of the weights, for mixtures of experts: below
+    /// [`decode_base_us`](Self::decode_base_us), by tokens in the iteration, ascending, with linear
+    /// interpolation; beyond the last all weights are read. Empty for dense models.
     #[serde(default)]
     pub weights: Vec<TokensTime>,
-    /// What every iteration takes besides, whatever it computes (launches, latencies of collective
-    /// communication), in microseconds.
+    /// Overhead of every iteration (launches, latencies of collective communication), in
+    /// microseconds.
     #[serde(default)]
     pub iteration_overhead_us: u64,
-    /// What the first tokens of an iteration take in communication, by tokens, ascending, with
-    /// straight lines from nothing for none and between them.
+    /// Communication time of an iteration's first tokens, by tokens, ascending, with linear
+    /// interpolation from zero.
     #[serde(default)]
     pub communication: Vec<TokensTime>,
-    /// What every token past the last of those adds in communication, in nanoseconds.
+    /// Additional communication time per token beyond the last of those, in nanoseconds.
     #[serde(default)]
     pub token_overhead_ns: u64,
-    /// What a prompt token adds to compute for every 1,024 tokens of context before it (attention),
+    /// Additional compute time of a prompt token per 1,024 tokens of context before it (attention),
     /// in picoseconds.
     #[serde(default)]
     pub prefill_per_kilotoken_context_ps: u64,
-    /// What each pass after the first adds to an iteration, in microseconds. llama.cpp computes an
-    /// iteration in several passes: one for each prompt chunk, as chunks differ in length, and one
-    /// for each row of neighbouring slots that decode. 0 for engines that compute all in one.
+    /// Additional time of each pass after the first in an iteration, in microseconds. llama.cpp
+    /// computes an iteration in several passes: one for each prompt chunk, as chunks differ in
+    /// length, and one for each row of neighbouring slots that decode. 0 for engines with a single
+    /// pass.
     #[serde(default)]
     pub pass_us: u64,
-    /// Time between a request's sending and its first iteration on an idle engine, in
-    /// microseconds: connection, parsing, queueing. The engine model does not know it: who drives
-    /// one adds it before [`Engine::submit`](super::Engine::submit). 0 in presets.
+    /// Time between sending a request and its first iteration on an idle engine, in microseconds:
+    /// connection, parsing, queueing. The engine model ignores it: the driver adds it before
+    /// [`Engine::submit`](super::Engine::submit). 0 in presets.
     #[serde(default)]
     pub request_overhead_us: u64,
-    /// What one decoding sequence adds to an iteration, in microseconds.
+    /// Additional time per decoding sequence in an iteration, in microseconds.
     pub decode_per_sequence_us: u64,
-    /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
+    /// Additional time to read 1,024 tokens of KV of decoding sequences, in nanoseconds.
     pub decode_per_kilotoken_context_ns: u64,
-    /// Tokens that one iteration computes at most; longer prompts are cut into chunks.
+    /// Maximum number of tokens computed in one iteration; longer prompts are split into chunks.
     pub batched_tokens_max: u32,
-    /// Sequences that run at once at most.
+    /// Maximum number of running sequences.
     pub running_max: u32,
-    /// Blocks of KV memory.
+    /// Number of blocks of KV memory.
     pub kv_blocks: u32,
-    /// Blocks of host memory that the engine moves evicted blocks to by itself; 0 for none.
+    /// Number of blocks of host memory to which the engine offloads evicted blocks itself; 0 for
+    /// none.
     #[serde(default)]
     pub host_blocks: u32,
-    /// Speed at which they are loaded, in tokens a second.
+    /// Speed at which these are loaded, in tokens per second.
     #[serde(default)]
     pub host_tokens_per_s: u64,
     /// Tokens per block.
     pub block_tokens: u32,
-    /// Longest prompt plus output, in tokens.
+    /// Maximum length of prompt plus output, in tokens.
     pub context_limit_tokens: u32,
     /// Tokens per [`Output::Tokens`](super::Output::Tokens); the first token is always reported at
     /// once. With `u32::MAX` no such report is made at all, not even of the rest at the end: only
@@ -86,7 +87,7 @@ pub struct EngineProfile {
     pub preempt_by_priority: bool,
 }
 
-/// A time that depends on the tokens of an iteration.
+/// A time that depends on the number of tokens in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokensTime {
@@ -168,7 +169,7 @@ impl EngineProfile {
         }
     }
 
-    /// An engine whose iterations all take one microsecond: for tests of what surrounds it.
+    /// An engine whose iterations all take one microsecond, for tests of other parts.
     pub fn instant() -> Self {
         Self {
             name: Cow::Borrowed("instant"),
@@ -180,7 +181,7 @@ impl EngineProfile {
         }
     }
 
-    /// The preset of that name, or `None`.
+    /// The preset with that name, or `None`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "glm-4.6-8xh100" => Some(Self::glm46_8xh100()),
@@ -191,7 +192,7 @@ impl EngineProfile {
         }
     }
 
-    /// The same engine with room for `tokens` of KV, rounded down to whole blocks, at least one.
+    /// This profile with KV memory for `tokens`, rounded down to whole blocks, at least one.
     #[must_use]
     pub fn with_kv_tokens(mut self, tokens: u64) -> Self {
         let blocks = (tokens / u64::from(self.block_tokens)).clamp(1, u64::from(u32::MAX - 1));
@@ -199,8 +200,7 @@ impl EngineProfile {
         self
     }
 
-    /// The same engine with room for `tokens` of KV in host memory of its own, which come back at
-    /// `tokens_per_s`.
+    /// This profile with host memory for `tokens` of KV, loaded back at `tokens_per_s`.
     #[must_use]
     pub fn with_host_tokens(mut self, tokens: u64, tokens_per_s: u64) -> Self {
         let blocks = (tokens / u64::from(self.block_tokens)).min(u64::from(u32::MAX - 1));
@@ -230,7 +230,7 @@ impl EngineProfile {
         self.with_context_us(self.without_context_ns(load), load.decode_context_tokens)
     }
 
-    /// An iteration but for the context of its decoding sequences, in nanoseconds.
+    /// Duration of an iteration without the context of its decoding sequences, in nanoseconds.
     pub(super) fn without_context_ns(&self, load: IterationLoad) -> u64 {
         let tokens = load.prefill_tokens + load.decode_sequences;
         let linear_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
@@ -244,22 +244,21 @@ impl EngineProfile {
             + self.communication_ns(tokens)
     }
 
-    /// The rest of it, in microseconds.
+    /// The whole duration of an iteration, in microseconds.
     #[inline]
     pub(super) fn with_context_us(&self, without_ns: u64, decode_context_tokens: u64) -> u64 {
         let context_ns = decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
         (without_ns + context_ns).div_ceil(1_000).max(1)
     }
 
-    /// Time to read the weights that so many tokens need, in nanoseconds.
+    /// Time to read the weights for this many tokens, in nanoseconds.
     fn weights_ns(&self, tokens: u64) -> u64 {
         let all_ns = self.decode_base_us * 1_000;
         on_line(&self.weights, tokens).map_or(all_ns, |ns| ns.min(all_ns))
     }
 
-    /// Passes for so many decoding sequences, in thousandths: the rows of neighbours that as many
-    /// of the slots form on average. The model knows how many sequences there are and not which
-    /// slots they use.
+    /// Number of passes for decoding sequences, in thousandths: the average number of rows of
+    /// neighbours that this many slots form. The model does not know which slots they use.
     pub(super) fn decode_passes_milli(&self, sequences: u64) -> u64 {
         let slots = u64::from(self.running_max).max(sequences).max(1);
         1_000 * sequences * (slots + 1 - sequences) / slots
@@ -273,8 +272,8 @@ impl EngineProfile {
         })
     }
 
-    /// Time for a token of one sequence alone, and what each further one adds up to `batch` of them,
-    /// all with as much context; in microseconds.
+    /// Time per token of a sequence that runs alone, and the additional time of each further one up
+    /// to `batch`, all with the same context; in microseconds.
     pub fn decode_line_us(&self, context_tokens: u64, batch: u64) -> (u64, u64) {
         let iteration_us = |sequences: u64| {
             self.iteration_us(IterationLoad {
@@ -290,7 +289,7 @@ impl EngineProfile {
         (alone_us, further_us)
     }
 
-    /// Tokens a second of a prompt of so many, or of as many as the engine takes.
+    /// Speed of computing a prompt of this length (or the engine's maximum), in tokens per second.
     pub fn prompt_tokens_per_s(&self, tokens: u64) -> u64 {
         let limit = u64::from(self.sequence_limit_tokens()).saturating_sub(1);
         let tokens = tokens.min(limit).max(1);
@@ -298,9 +297,9 @@ impl EngineProfile {
         tokens * 1_000_000 / us.max(1)
     }
 
-    /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
-    /// then `output_tokens` decoded in a batch of `batch` sequences that each hold
-    /// `context_tokens`. The request's overhead is not in it.
+    /// Time of an undisturbed step, in microseconds: `uncached_tokens` of prefill, then
+    /// `output_tokens` decoded in a batch of `batch` sequences with `context_tokens` each. Without
+    /// the request's overhead.
     pub fn ideal_step_us(
         &self,
         uncached_tokens: u64,
@@ -331,8 +330,7 @@ impl EngineProfile {
     }
 }
 
-/// The time at that many tokens on straight lines from the origin through these points; `None` past
-/// the last.
+/// Linear interpolation between the origin and these points; `None` beyond the last.
 fn on_line(points: &[TokensTime], tokens: u64) -> Option<u64> {
     let place = points.partition_point(|each| each.tokens < tokens);
     let after = points.get(place)?;
@@ -352,14 +350,14 @@ pub struct IterationLoad {
     pub decode_sequences: u64,
     /// KV tokens that those sequences read.
     pub decode_context_tokens: u64,
-    /// For each chunk its tokens times the tokens before its middle, all chunks together.
+    /// Sum over all chunks of their tokens times the tokens before their middle.
     pub prefill_context_tokens: u64,
-    /// Passes of an engine that needs several (see [`EngineProfile::pass_us`]), in thousandths.
+    /// Number of passes of an engine with several (see [`EngineProfile::pass_us`]), in thousandths.
     pub passes_milli: u64,
 }
 
 impl IterationLoad {
-    /// A chunk of `tokens` of a prompt that follow `before` others.
+    /// Adds a chunk of `tokens` of a prompt that follow `before` others.
     pub fn add_chunk(&mut self, before: u64, tokens: u64) {
         self.prefill_tokens += tokens;
         self.prefill_context_tokens += tokens * (before + tokens / 2);

@@ -1,4 +1,4 @@
-//! A profile as a JSON document: what `treadle-bench calibrate` writes and what reads it.
+//! A profile as a JSON document: what `treadle calibrate` writes and what reads it.
 //!
 //! ```json
 //! {
@@ -8,48 +8,48 @@
 //! }
 //! ```
 //!
-//! `profile` has the fields of [`EngineProfile`], whose documentation has their meaning; those that
-//! no preset needs may be missing. `calibration` records how they were measured and is for people:
-//! it may be missing, and its content is not read.
+//! `profile` has the fields of [`EngineProfile`]; those that no preset needs may be missing.
+//! `calibration` records how they were measured, for people: it may be missing, and its content is
+//! not parsed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{EngineProfile, TokensTime};
 
-/// The version of the document that this code writes and reads.
+/// The version of the document format.
 const VERSION: u32 = 1;
-/// Speeds, times and sizes above this are mistakes; below it no sum of the model overflows.
+/// Larger speeds, times and sizes are mistakes; up to this no sum of the model overflows.
 const VALUE_MAX: u64 = 1_000_000_000;
-/// The same of the time in picoseconds, and of those of points, in nanoseconds: a thousand seconds.
+/// Limit on picoseconds, and on nanoseconds of points.
 const FINE_VALUE_MAX: u64 = 1_000_000_000_000;
-/// Points of a table at most.
+/// Maximum number of points of a table.
 const POINTS_MAX: usize = 4_096;
 
 /// Why a document is not a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It is not the JSON of a profile.
-    #[error("this is not a profile: {error}; write one with `treadle-bench calibrate`")]
+    /// The document is not a profile's JSON.
+    #[error("this is not a profile: {error}; write one with `treadle calibrate`")]
     Json {
-        /// The field that can't be read, as a path; empty for the document itself.
+        /// The invalid field, as a path; empty for the document itself.
         field: String,
-        /// What is wrong with it.
+        /// The parser's error.
         error: serde_json::Error,
     },
-    /// A version that this code does not know.
+    /// An unsupported version.
     #[error("version is {0}, but this treadle reads {VERSION}: calibrate again")]
     Version(u32),
     /// A field is out of bounds.
     #[error("profile.{field} is {value}; it must be between {min} and {max}")]
     Bounds {
-        /// Its name.
+        /// The field's name.
         field: &'static str,
-        /// Its message.
+        /// Its value.
         value: u64,
-        /// Least.
+        /// Minimum.
         min: u64,
-        /// Most.
+        /// Maximum.
         max: u64,
     },
     /// A table that does not map tokens to times.
@@ -61,7 +61,7 @@ pub enum ProfileError {
 }
 
 impl ProfileError {
-    /// Where in the document it is, as a path; `None` for the document itself.
+    /// The path of the invalid field; `None` for the document itself.
     pub fn field(&self) -> Option<String> {
         match self {
             Self::Json { field, .. } => (!field.is_empty()).then(|| field.clone()),
@@ -81,7 +81,7 @@ struct Document {
 }
 
 impl EngineProfile {
-    /// Reads a document.
+    /// Parses a document.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let document: Document =
@@ -103,18 +103,18 @@ impl EngineProfile {
         Ok(document.profile)
     }
 
-    /// The document of this profile; `calibration` records how it was measured, null for nothing.
+    /// The document of this profile; `calibration` records how it was measured, or is null.
     pub fn to_json(&self, calibration: Value) -> Value {
         let document = Document {
             version: VERSION,
             profile: self.clone(),
             calibration,
         };
-        // Fields, texts and integers always have a JSON form.
+        // Serialising fields, strings and integers can't fail.
         serde_json::to_value(document).unwrap_or(Value::Null)
     }
 
-    /// Fails for what would stop or overflow the model.
+    /// Fails for values that would stop or overflow the model.
     fn check(&self) -> Result<(), ProfileError> {
         let fields = [
             ("prefill_tokens_per_s", self.prefill_tokens_per_s, 1),

@@ -1,4 +1,4 @@
-//! What goes into the engine and what comes out of it.
+//! The engine's input and output.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ pub struct RequestSpec {
     pub id: RequestId,
     /// Length of the prompt in tokens, at least one.
     pub prompt_tokens: u32,
-    /// Tokens that it will generate, at least one: the model cannot know, so the caller gives them.
+    /// Number of tokens to generate, at least one: the model can't know it, so the caller sets it.
     pub output_tokens: u32,
     /// Chained hashes of the full blocks of prompt and output together, in order: each must depend
     /// on all tokens before its end. Blocks past the end of the list are computed but never shared;
-    /// hashes past the end of the output are not looked at, so that one list can serve all steps of
-    /// a context that only grows.
+    /// hashes past the end of the output are ignored, so that one list can serve all steps of a
+    /// context that only grows.
     pub blocks: Arc<[u64]>,
-    /// Lower runs earlier; equal ones in order of arrival.
+    /// Lower values run earlier; equal ones in order of arrival.
     pub priority: i32,
 }
 
@@ -29,10 +29,10 @@ pub enum SubmitError {
     /// The id is in use.
     #[error("request id {0} is still in the engine: use a fresh id")]
     DuplicateId(RequestId),
-    /// Nothing to compute.
+    /// There is nothing to compute.
     #[error("prompt_tokens and output_tokens must be at least 1")]
     Empty,
-    /// It could never fit.
+    /// The request could never fit.
     #[error(
         "prompt_tokens plus output_tokens is {wanted_tokens} but the engine holds {limit_tokens} \
          per sequence: shorten the prompt or lower max_tokens"
@@ -57,13 +57,13 @@ pub enum FinishReason {
 /// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Which request.
+    /// The request's id.
     pub id: RequestId,
-    /// When it came in, in microseconds.
+    /// Time of submission, in microseconds.
     pub submitted_at_us: u64,
-    /// When its first token was there, in microseconds; `None` if it never got one.
+    /// Time of its first token, in microseconds; `None` if there was none.
     pub first_token_at_us: Option<u64>,
-    /// When it ended, in microseconds.
+    /// Time of its end, in microseconds.
     pub at_us: u64,
     /// Prompt length.
     pub prompt_tokens: u32,
@@ -71,18 +71,18 @@ pub struct Finished {
     pub output_tokens: u32,
     /// Prompt tokens found in the prefix cache at its first admission.
     pub cached_tokens: u32,
-    /// How often it was preempted, for whatever reason.
+    /// Number of preemptions, for any reason.
     pub preemptions: u32,
     /// Why it ended.
     pub reason: FinishReason,
 }
 
-/// What the engine reports, in order of time.
+/// A report of the engine. Reports are in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The first token of a request.
     FirstToken {
-        /// Which request.
+        /// The request's id.
         id: RequestId,
         /// End of the iteration, in microseconds.
         at_us: u64,
@@ -91,16 +91,16 @@ pub enum Output {
     },
     /// Further tokens of a request; the first is not among them.
     Tokens {
-        /// Which request.
+        /// The request's id.
         id: RequestId,
         /// End of the iteration that completed them, in microseconds.
         at_us: u64,
-        /// How many since the last report.
+        /// Number of tokens since the last report.
         count: u32,
     },
     /// A request lost its memory to one before it in order and will be computed again.
     Preempted {
-        /// Which request.
+        /// The request's id.
         id: RequestId,
         /// Start of the iteration, in microseconds.
         at_us: u64,
@@ -109,14 +109,14 @@ pub enum Output {
     Finished(Finished),
 }
 
-/// Totals since the engine was made.
+/// Totals since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Prompt tokens of admitted requests, first admissions only.
     pub prefix_queries_tokens: u64,
-    /// Those of them that the prefix cache held.
+    /// Those of them found in the prefix cache.
     pub prefix_hits_tokens: u64,
-    /// Those of these that were in host memory.
+    /// Those of these found in host memory.
     pub host_hits_tokens: u64,
     /// Tokens loaded from host memory.
     pub loaded_tokens: u64,
@@ -132,9 +132,9 @@ pub struct Counters {
     pub preemptions: u64,
     /// Requests preempted for one of higher priority.
     pub priority_preemptions: u64,
-    /// Blocks put into the prefix cache from outside.
+    /// Blocks imported into the prefix cache.
     pub imported_blocks: u64,
-    /// Cached blocks evicted for room.
+    /// Cached blocks evicted to make room.
     pub evicted_blocks: u64,
     /// Requests that generated all their tokens.
     pub finished_requests: u64,
@@ -146,18 +146,18 @@ pub struct Counters {
     pub busy_us: u64,
 }
 
-/// The state of the engine at one moment.
+/// The current state of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineSnapshot {
-    /// Sequences that hold memory.
+    /// Number of sequences that hold memory.
     pub running: u32,
-    /// Requests that wait for memory or a slot.
+    /// Number of requests that wait for memory or a slot.
     pub waiting: u32,
-    /// Blocks that sequences hold.
+    /// Number of blocks that sequences hold.
     pub used_blocks: u32,
-    /// All blocks.
+    /// Total number of blocks.
     pub total_blocks: u32,
-    /// Totals.
+    /// Totals since the engine was created.
     pub counters: Counters,
 }
 

@@ -1,11 +1,11 @@
-//! One iteration: which sequences take part, which are preempted, and what it yields.
+//! One iteration: which sequences take part, which are preempted, and what is generated.
 
 use super::blocks::BlockPool;
 use super::request::{FinishReason, Output};
 use super::sequence::{PrefixHit, Sequence, ServiceKey};
 use super::{Engine, IterationLoad};
 
-/// How often an engine that only waits for blocks looks for new requests, in microseconds.
+/// Interval at which an engine that only waits for blocks checks for new requests, in microseconds.
 const LOOK_US: u64 = 5_000;
 
 /// Why the first waiting request did not fit, so that the next iterations need not walk its prefix
@@ -19,10 +19,10 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// It stays blocked while no block came free, the token budget did not shrink (a smaller chunk
-    /// needs less), and its prefix is what it was: not longer, and none of it evicted. A shorter
-    /// prefix can mean a chunk that is cut and takes less; and a block that was evicted and computed
-    /// again by another sequence is held, where it was free.
+    /// The request stays blocked while no block became free, the token budget did not shrink (a
+    /// smaller chunk needs less), and its prefix is unchanged: not longer, and none of it evicted.
+    /// A shorter prefix can mean a chunk that is cut and takes less; and a block that was evicted
+    /// and computed again by another sequence is held, although it was free.
     pub(super) fn still_holds(
         &self,
         sequence: &Sequence,
@@ -66,7 +66,7 @@ impl Engine {
         Some(end_us)
     }
 
-    /// When to look again while nothing can be computed before blocks are loaded.
+    /// Time of the next check while nothing can be computed before blocks are loaded.
     fn next_look_for_loads(&self, start_us: u64) -> Option<u64> {
         let loads = self.running.iter().map(|each| each.loading_until_us);
         let first = loads.filter(|until_us| *until_us > start_us).min()?;
@@ -98,7 +98,8 @@ impl Engine {
                 *budget -= tokens;
                 place += 1;
             } else {
-                // The last in order is preempted, be it this one: those before it are scheduled.
+                // The last in order is preempted, even if it is this one: those before it are
+                // scheduled.
                 self.preempt_last(start_us, outputs);
                 self.counters.preemptions += 1;
                 preempted = true;
@@ -107,7 +108,7 @@ impl Engine {
         preempted
     }
 
-    /// The last in order loses its memory and waits at its old position.
+    /// Preempts the last in order: it loses its memory and waits at its old position.
     pub(super) fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
         let Some(mut victim) = self.running.pop() else {
             return;
@@ -129,7 +130,7 @@ impl Engine {
             };
             let sequence = first.get();
             let blocked = self.blocked;
-            // What host memory holds changes with every eviction.
+            // The content of host memory changes with every eviction.
             let known = blocked.filter(|_| self.tier.is_absent());
             if known.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
                 return;
@@ -153,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Gives it its memory, and returns how many of the iteration's tokens it takes.
+    /// Allocates a request's memory, and returns how many of the iteration's tokens it takes.
     fn admit(
         &mut self,
         start_us: u64,

@@ -1,4 +1,4 @@
-//! One request inside the engine, and how it takes blocks.
+//! One request inside the engine, and its allocation of blocks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::request::{FinishReason, Finished, RequestId, RequestSpec};
 /// Order of service: priority, then arrival.
 pub(super) type ServiceKey = (i32, u64);
 
-/// A request with its progress and its memory.
+/// A request with its progress and memory.
 #[derive(Clone)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
@@ -18,16 +18,16 @@ pub(super) struct Sequence {
     output_tokens: u32,
     chain: Arc<[u64]>,
     pub(super) blocks: Vec<BlockIndex>,
-    /// Tokens whose KV is in `blocks`, those of the iteration under way included.
+    /// Tokens whose KV is in `blocks`, including those of the current iteration.
     pub(super) computed_tokens: u32,
-    /// The most that `computed_tokens` ever was: less than that is computed again.
+    /// Maximum of `computed_tokens` so far: tokens below it are computed again.
     computed_peak_tokens: u32,
     pub(super) generated_tokens: u32,
     /// Generated tokens not yet reported.
     pub(super) unreported_tokens: u32,
-    /// Tokens of the iteration under way; 0 if the sequence is not part of it.
+    /// Tokens of the current iteration; 0 if the sequence is not part of it.
     pub(super) scheduled_tokens: u32,
-    /// Until when blocks of its prefix are loaded from host memory, in microseconds.
+    /// Time until which blocks of its prefix are loaded from host memory, in microseconds.
     pub(super) loading_until_us: u64,
     /// Prefix hits of the first admission; `None` before it.
     pub(super) cached_tokens: Option<u32>,
@@ -36,19 +36,19 @@ pub(super) struct Sequence {
     pub(super) first_token_at_us: Option<u64>,
 }
 
-/// A waiting sequence's share of the prefix cache.
+/// The part of a waiting sequence's prefix that is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PrefixHit {
     /// Leading blocks found.
     pub(super) blocks: u32,
-    /// Those of them without references: taking them makes the free list shorter.
+    /// Those of them that are unreferenced: taking them shortens the free list.
     pub(super) free_blocks: u32,
-    /// Blocks after these that host memory holds.
+    /// Blocks after these that are in host memory.
     pub(super) host_blocks: u32,
 }
 
 impl PrefixHit {
-    /// Blocks that need not be computed.
+    /// Number of blocks that need not be computed.
     pub(super) fn all_blocks(self) -> u32 {
         self.blocks + self.host_blocks
     }
@@ -76,7 +76,7 @@ impl Sequence {
         }
     }
 
-    /// Tokens that exist: prompt and what was generated.
+    /// Number of tokens of prompt and output so far.
     pub(super) fn total_tokens(&self) -> u32 {
         self.prompt_tokens + self.generated_tokens
     }
@@ -90,9 +90,8 @@ impl Sequence {
         self.chain.get(block as usize).copied()
     }
 
-    /// The longest cached prefix, in whole blocks. The last token is always computed: its answer is
-    /// what is wanted.
-    /// `found` becomes its blocks.
+    /// The longest cached prefix, in whole blocks; `found` is set to its blocks. The last token is
+    /// always computed, because its output is needed.
     pub(super) fn find_prefix(
         &self,
         pool: &BlockPool,
@@ -122,7 +121,7 @@ impl Sequence {
         hit
     }
 
-    /// Holds the blocks of a prefix just found.
+    /// References the blocks of a prefix just found.
     pub(super) fn take_prefix(
         &mut self,
         pool: &mut BlockPool,
@@ -137,7 +136,7 @@ impl Sequence {
         self.computed_tokens = found.len() as u32 * block_tokens;
     }
 
-    /// Takes memory for the next blocks of its prefix, which are loaded from host memory.
+    /// Allocates the next blocks of its prefix, which are loaded from host memory.
     pub(super) fn take_from_host(
         &mut self,
         pool: &mut BlockPool,
@@ -163,15 +162,16 @@ impl Sequence {
         }
     }
 
-    /// Blocks that `tokens` more tokens need beyond those held.
+    /// Number of additional blocks needed for `tokens` more tokens.
     pub(super) fn blocks_wanted(&self, tokens: u32, block_tokens: u32) -> u32 {
         let end = (self.computed_tokens + tokens).div_ceil(block_tokens);
         end.saturating_sub(self.blocks.len() as u32)
     }
 
-    /// Schedules `tokens` for the next iteration: takes memory and makes the blocks that it fills
-    /// findable, as the batch under way computes them before anyone reads them. Returns how many of
-    /// the tokens had been computed before, or `None`, with nothing changed, if memory is short.
+    /// Schedules `tokens` for the next iteration: allocates memory and makes the blocks that it
+    /// fills findable, as the current batch computes them before anyone reads them. Returns how
+    /// many of the tokens had been computed before, or `None`, with nothing changed, if memory is
+    /// short.
     pub(super) fn schedule(
         &mut self,
         pool: &mut BlockPool,
@@ -200,13 +200,13 @@ impl Sequence {
         Some(again)
     }
 
-    /// Tokens until it has something to report, if it decodes.
+    /// Tokens until the next report, if it decodes.
     pub(super) fn tokens_to_report(&self, interval_tokens: u32) -> u32 {
         let interval = interval_tokens.max(1) - self.unreported_tokens;
         interval.min(self.output_tokens - self.generated_tokens)
     }
 
-    /// Whether it decodes in the iteration under way, nothing of it for the second time.
+    /// Whether it decodes in the current iteration, without recomputing tokens.
     pub(super) fn just_decodes(&self) -> bool {
         self.scheduled_tokens == 1
             && self.generated_tokens > 0
@@ -214,7 +214,7 @@ impl Sequence {
             && self.computed_peak_tokens == self.computed_tokens
     }
 
-    /// Ends an iteration of decoding and starts the next, so often; blocks are the caller's.
+    /// Ends `tokens` iterations of decoding and starts the next; the caller handles blocks.
     pub(super) fn decode_on(&mut self, tokens: u32) {
         self.generated_tokens += tokens;
         self.unreported_tokens += tokens;
@@ -222,8 +222,8 @@ impl Sequence {
         self.computed_peak_tokens = self.computed_tokens;
     }
 
-    /// Takes the next block, or makes the last findable that it has not looked at; for
-    /// [`decode_on`](Self::decode_on), before it.
+    /// Allocates the next block, or makes the last full block findable; called before
+    /// [`decode_on`](Self::decode_on).
     pub(super) fn cross_block(&mut self, pool: &mut BlockPool, tier: &mut HostTier, fills: bool) {
         if !fills {
             let block = pool.allocate(tier);
@@ -240,7 +240,7 @@ impl Sequence {
         }
     }
 
-    /// Gives all memory back; what was generated stays known.
+    /// Frees all memory; the generated tokens are kept.
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release_all(&mut self.blocks);
         self.computed_tokens = 0;

@@ -1,4 +1,4 @@
-//! Classes of GPU: vendor figures.
+//! Classes of GPUs, with the vendors' figures.
 
 /// One class of GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct Gpu {
     pub memory_bytes: u64,
     /// Memory bandwidth, in bytes a second.
     pub memory_bytes_per_s: u64,
-    /// NVLink bandwidth, both directions together as vendors count it, in bytes a second.
+    /// NVLink bandwidth, both directions together as vendors state it, in bytes per second.
     pub nvlink_bytes_per_s: u64,
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: &'static str,
 }
 
@@ -66,7 +66,7 @@ impl Gpu {
     /// All classes.
     pub const ALL: [Self; 4] = [H20, H800, H100, H200];
 
-    /// The class of that name in any case, or `None`.
+    /// The class with that name, ignoring case, or `None`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

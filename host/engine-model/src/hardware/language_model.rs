@@ -1,13 +1,13 @@
-//! Language models: the sizes that decide how fast they run.
+//! Language models, with the sizes that determine their speed.
 
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// Layers that have them.
+    /// Number of layers with experts.
     pub layers: u64,
-    /// Routed experts per layer.
+    /// Number of routed experts per layer.
     pub count: u64,
-    /// Routed experts that a token visits.
+    /// Number of routed experts per token.
     pub per_token: u64,
     /// Width inside an expert.
     pub hidden: u64,
@@ -18,27 +18,27 @@ pub struct Experts {
 pub struct LanguageModel {
     /// Its name.
     pub name: &'static str,
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// Parameters that a token is multiplied with, embedding included.
+    /// Number of parameters used per token, embedding included.
     pub active_parameters: u64,
-    /// Layers.
+    /// Number of layers.
     pub layers: u64,
     /// Width.
     pub hidden: u64,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u64,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u64,
     /// Width of a head.
     pub head_dim: u64,
     /// Size of the vocabulary, in tokens.
     pub vocabulary: u64,
-    /// Bytes per weight: 2 in bf16, 1 in FP8. KV is held in bf16.
+    /// Bytes per weight: 2 in bf16, 1 in FP8. KV is stored in bf16.
     pub weight_bytes: u64,
     /// Its experts; `None` if dense.
     pub experts: Option<Experts>,
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: &'static str,
 }
 
@@ -135,12 +135,12 @@ impl LanguageModel {
     /// All models.
     pub const ALL: [Self; 5] = [QWEN3_8B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B, GLM_46];
 
-    /// The model of that name, or `None`.
+    /// The model with that name, or `None`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|each| each.name == name)
     }
 
-    /// Bytes of KV that a token takes: keys and values of all layers in bf16.
+    /// KV bytes per token: keys and values of all layers in bf16.
     pub fn kv_bytes_per_token(&self) -> u64 {
         2 * self.layers * self.kv_heads * self.head_dim * 2
     }
@@ -152,14 +152,14 @@ impl LanguageModel {
         })
     }
 
-    /// The table that turns tokens into vectors: held in memory, but a token reads one row of it.
+    /// Parameters of the embedding: stored completely, but a token only reads one row of it.
     pub fn embedding_parameters(&self) -> u64 {
         self.vocabulary * self.hidden
     }
 
-    /// Bytes of weights that an iteration of so many tokens reads. Each token is taken to visit
-    /// experts evenly and independently of the others, so that `count x (1 - (1 - k / count)^tokens)`
-    /// of them are expected to be visited.
+    /// Bytes of weights that an iteration reads. Tokens are assumed to visit experts evenly and
+    /// independently, so that `count x (1 - (1 - k / count)^tokens)` of them are expected to be
+    /// visited.
     pub fn weights_read_bytes(&self, tokens: u64) -> f64 {
         let expert = self.expert_parameters();
         let always = self.parameters - expert - self.embedding_parameters();
@@ -171,7 +171,7 @@ impl LanguageModel {
     }
 }
 
-/// A power by multiplication only, so that it is the same number on every machine.
+/// A power by multiplication only, so that the result is the same on every machine.
 fn power(base: f64, exponent: u64) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {

@@ -1,4 +1,4 @@
-//! GPUs, language models and the roofline that makes an engine's profile of them.
+//! GPUs, language models, and the roofline that computes an engine's profile from them.
 //!
 //! ```
 //! use treadle_engine_model::engine::EngineProfile;

@@ -298,7 +298,7 @@ fn derived_row(gpu: &Gpu, model: &LanguageModel, degree: u32) -> String {
     )
 }
 
-/// A quotient with up to three decimals, cut, without zeros at its end.
+/// A quotient with up to three decimals, truncated, without trailing zeros.
 fn decimal(value: u64, unit: u64) -> String {
     let thousandths = u128::from(value) * 1_000 / u128::from(unit);
     let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);

@@ -1,18 +1,18 @@
-//! From hardware and model to an engine's profile: a roofline with its inefficiencies.
+//! Computes an engine's profile from hardware and model: a roofline with inefficiencies.
 
 use std::borrow::Cow;
 
 use super::{Gpu, LanguageModel};
 use crate::engine::{EngineProfile, TokensTime};
 
-/// Tensor-parallel degrees that are modelled, in GPUs of one node.
+/// Modelled degrees of tensor parallelism, in GPUs of one node.
 pub const DEGREES: [u32; 4] = [1, 2, 4, 8];
 
-/// Sizes of messages for which the time of an all-reduce is given, in bytes.
+/// Message sizes with a given all-reduce time, in bytes.
 pub const MESSAGES_BYTES: [u64; 3] = [32_768, 262_144, 1_048_576];
 
-/// What hardware loses on the way, and how engines are set up. All in integers; each with its source
-/// in `docs/simulation-parameters.md`.
+/// Inefficiencies of the hardware, and settings of engines. All are integers; their sources are in
+/// `docs/simulation-parameters.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assumptions {
     /// Share of the peak that matrix products reach, in percent.
@@ -21,27 +21,27 @@ pub struct Assumptions {
     pub memory_percent: u64,
     /// Share of one direction of NVLink that collectives reach, in percent.
     pub nvlink_percent: u64,
-    /// An all-reduce of [`MESSAGES_BYTES`] at degrees 1, 2, 4 and 8, in nanoseconds. The first is
-    /// taken as its latency; past the last, bandwidth counts.
+    /// Time of an all-reduce of [`MESSAGES_BYTES`] at degrees 1, 2, 4 and 8, in nanoseconds. The
+    /// first is taken as the latency; beyond the last, bandwidth counts.
     pub all_reduce_ns: [[u64; 3]; 4],
-    /// What a layer takes besides matrix products and attention (norms, rotations, activations,
-    /// gaps between kernels), in nanoseconds.
+    /// Time of a layer besides matrix products and attention (norms, rotations, activations, gaps
+    /// between kernels), in nanoseconds.
     pub layer_overhead_ns: u64,
-    /// What an iteration takes besides its layers (scheduling, sampling), in microseconds.
+    /// Time of an iteration besides its layers (scheduling, sampling), in microseconds.
     pub iteration_overhead_us: u64,
-    /// What a decoding sequence adds (sampling, bookkeeping), in microseconds.
+    /// Additional time per decoding sequence (sampling, bookkeeping), in microseconds.
     pub sequence_overhead_us: u64,
     /// Share of GPU memory that the engine uses, in percent.
     pub memory_used_percent: u64,
-    /// Of that, what activations and captured graphs take on each GPU, in bytes.
+    /// Part of that memory used for activations and captured graphs on each GPU, in bytes.
     pub reserve_bytes: u64,
-    /// Tokens that one iteration computes at most.
+    /// Maximum number of tokens computed in one iteration.
     pub batched_tokens_max: u32,
-    /// Sequences that run at once at most.
+    /// Maximum number of running sequences.
     pub running_max: u32,
-    /// Tokens per block of KV: the grain of the simulated prefix cache.
+    /// Tokens per block of KV, the granularity of the simulated prefix cache.
     pub block_tokens: u32,
-    /// Longest prompt plus output, in tokens.
+    /// Maximum length of prompt plus output, in tokens.
     pub context_limit_tokens: u32,
 }
 
@@ -70,20 +70,20 @@ impl Default for Assumptions {
     }
 }
 
-/// Why there is no such engine.
+/// Why a profile can't be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HardwareError {
-    /// Not a degree that is modelled.
+    /// The degree is not modelled.
     #[error("tensor-parallel degree {0}: use 1, 2, 4 or 8")]
     Degree(u32),
-    /// No room for weights and one block.
+    /// There is no room for weights and one block.
     #[error("{model} does not fit on {degree} x {gpu}: use a higher degree or a larger GPU")]
     DoesNotFit {
         /// The model.
         model: &'static str,
         /// The GPU.
         gpu: &'static str,
-        /// How many of them.
+        /// Number of GPUs.
         degree: u32,
     },
 }
@@ -92,10 +92,9 @@ impl EngineProfile {
     /// An engine that runs `model` on `degree` GPUs of one node, split by tensor parallelism.
     ///
     /// Weights, compute and KV are divided by the degree; KV at most by the number of KV heads,
-    /// past which they are copied. What a layer takes besides is not divided. Two all-reduces a
-    /// layer come on top, of a vector for each token: as long as was measured for small messages,
-    /// and past the largest of those `2 (degree - 1) / degree` times their size over one direction
-    /// of NVLink.
+    /// beyond which they are replicated. The other time of a layer is not divided. Two all-reduces
+    /// per layer are added, of one vector per token: with measured times for small messages, and
+    /// for larger ones `2 (degree - 1) / degree` times their size over one direction of NVLink.
     pub fn of(
         gpu: &Gpu,
         model: &LanguageModel,
@@ -152,8 +151,8 @@ impl EngineProfile {
     }
 }
 
-/// A model on several GPUs. Its arithmetic is sums, products and quotients, rounded at the end: the
-/// same on every machine.
+/// A model on several GPUs. Its arithmetic consists of sums, products and quotients, rounded at the
+/// end, so it is the same on every machine.
 struct Split<'a> {
     gpu: &'a Gpu,
     model: &'a LanguageModel,
@@ -162,19 +161,19 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    /// All GPUs together, in floating-point operations a second.
+    /// Compute of all GPUs together, in floating-point operations per second.
     fn flops(&self) -> f64 {
         let share = self.assumptions.compute_percent as f64 / 100.0;
         self.gpu.bf16_gflops as f64 * 1e9 * share * self.degree
     }
 
-    /// One GPU, in bytes a nanosecond.
+    /// Memory bandwidth of one GPU, in bytes per nanosecond.
     fn memory_bytes_per_ns(&self) -> f64 {
         let share = self.assumptions.memory_percent as f64 / 100.0;
         self.gpu.memory_bytes_per_s as f64 * share / 1e9
     }
 
-    /// Over how many GPUs KV is divided.
+    /// Number of GPUs that KV is divided over.
     fn kv_split(&self) -> f64 {
         self.degree.min(self.model.kv_heads as f64)
     }
@@ -189,7 +188,7 @@ impl Split<'_> {
         (bytes / self.memory_bytes_per_ns()) as u64
     }
 
-    /// Powers of two, until the next would read all but a hundredth.
+    /// Points at powers of two, until the next would read all but a hundredth of the weights.
     fn weights(&self) -> Vec<TokensTime> {
         if self.model.experts.is_none() {
             return Vec::new();
@@ -204,7 +203,8 @@ impl Split<'_> {
             .collect()
     }
 
-    /// Scores and values: four operations for every pair of a query's width and a token before it.
+    /// Scores and values: four operations for every pair of a query's dimension and a token before
+    /// it.
     fn attention_ps(&self) -> u64 {
         let width = self.model.layers * self.model.heads * self.model.head_dim;
         (4.0 * width as f64 * 1_024.0 / self.flops() * 1e12) as u64
@@ -215,7 +215,7 @@ impl Split<'_> {
         (bytes / self.memory_bytes_per_ns()) as u64
     }
 
-    /// Measured times less the latency, which every iteration has anyway.
+    /// Measured times without the latency, which every iteration has anyway.
     fn communication(&self, times_ns: [u64; 3], all_reduces: u64) -> Vec<TokensTime> {
         if self.degree <= 1.0 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The page is up to date, and profiles are near what others measured.
+//! The generated page is up to date, and profiles are close to published measurements.
 
 use super::*;
 use crate::engine::{EngineProfile, IterationLoad};
