@@ -159,7 +159,7 @@ async fn programs_are_shown_and_released() {
     assert_eq!(live["task/1"]["status"], "acting");
     assert!(cluster.run_printed("programs").await.contains("task/1"));
     let steps = until(|| async {
-        // The row follows the journal.
+        // The row is written after the journal.
         let output = treadle(&cluster.daemon.url(), "programs task/1 --steps --json").await;
         let steps: Value = serde_json::from_slice(&output.stdout).ok()?;
         steps["steps"][0]["finished_at_us"]
@@ -367,7 +367,7 @@ async fn two_replays_of_a_journal_end_in_the_same_state() {
     let from_start = replay("--from-start").await;
     assert_eq!(from_start["after_seq"], 0);
     assert_eq!(whole["checksum"], from_start["checksum"]);
-    // Before the snapshot, so it begins with the first event by itself.
+    // It ends before the snapshot, so it begins with the first event.
     let part = replay("--until 3").await;
     assert_eq!(part["events_replayed"], 3);
     assert_ne!(part["checksum"], whole["checksum"]);

@@ -1,4 +1,4 @@
-//! What a command can end with, as text for people, and its exit code.
+//! Errors of commands: their text for people, and their exit codes.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -8,35 +8,35 @@ use super::environment;
 use treadle_demo::DemoError;
 use treadle_server::start::EndCause;
 
-/// The command could not do what was asked.
+/// The command failed.
 const FAILURE: u8 = 1;
 /// The command's arguments are invalid.
 const USAGE: u8 = 2;
 /// The store of a running daemon was deleted, moved or replaced.
 const STORE_LOST: u8 = 3;
 
-/// Why a command did not succeed. The text is what is wrong, then the remedy.
+/// Why a command failed. The text states what is wrong, then the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
-    /// A value of the configuration.
+    /// The configuration has an invalid value.
     #[error("{0}")]
     Config(#[from] treadle_config::ConfigError),
-    /// Arguments that don't go together.
+    /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
     /// The daemon does not start.
     #[error("{0}")]
     Start(#[from] treadle_server::start::StartError),
-    /// A daemon that ran can't go on.
+    /// A running daemon had to stop.
     #[error("{0}")]
     Ended(#[from] treadle_server::start::EndCause),
     /// A simulated engine does not start.
     #[error("{0}")]
     EngineSim(#[from] treadle_engine_sim::EngineSimError),
-    /// A demo gave no comparison.
+    /// A demo failed to produce a comparison.
     #[error("{0}")]
     Demo(#[from] DemoError),
-    /// What-if replay found nothing.
+    /// What-if replay failed.
     #[error("{0}")]
     WhatIf(#[from] treadle_whatif::WhatIfError),
     /// The plugin runtime does not start.
@@ -48,70 +48,70 @@ pub(super) enum CliError {
     /// The journal does not replay.
     #[error("{0}")]
     Recovery(#[from] treadle_scheduler::recovery::RecoveryError),
-    /// Nothing listens there.
+    /// Nothing listens at the address.
     #[error(
         "no treadle answers at {url}: {cause}; start one with `treadle up` or `treadle serve`, or name another with --url or {}",
         environment::URL
     )]
     Unreachable {
-        /// Where.
+        /// The address.
         url: String,
         /// The system's error.
         cause: String,
     },
-    /// The connection broke before the whole answer was there.
+    /// The connection broke before the response was complete.
     #[error(
-        "{url} was reached, and ended the connection before its answer was complete: {cause}; look at its log, then try again"
+        "{url} closed the connection before its response was complete: {cause}; check its log, then try again"
     )]
     Broken {
-        /// Where.
+        /// The address.
         url: String,
         /// The system's error.
         cause: String,
     },
-    /// An answer that took too long.
-    #[error("{url} gave no answer within {seconds} s; look at its log, then try again")]
+    /// No response in time.
+    #[error("{url} did not respond within {seconds} s; check its log, then try again")]
     Slow {
-        /// Where.
+        /// The address.
         url: String,
-        /// How long was waited.
+        /// How long the command waited.
         seconds: u64,
     },
-    /// An answer that is not treadle's.
+    /// A response that is not treadle's.
     #[error(
-        "{url} answers {what}; this is not treadle: name one with --url or {}",
+        "{url} returned {what}; this is not treadle: name a daemon with --url or {}",
         environment::URL
     )]
     Foreign {
-        /// Where.
+        /// The address.
         url: String,
-        /// What came.
+        /// What was received.
         what: String,
     },
-    /// The daemon requires a token and does not know the one that is here.
+    /// The daemon requires a token and does not know the local one.
     #[error(
         "{refusal}; the token in {} was not sent, because {url} does not identify itself as the daemon that the token is for: name that daemon with --url, or give a token of this one with --token or {}",
         file.display(),
         environment::TOKEN
     )]
     Withheld {
-        /// The daemon's answer.
+        /// The daemon's response.
         refusal: String,
-        /// Where.
+        /// The address.
         url: String,
-        /// Where the token lies.
+        /// The file with the token.
         file: PathBuf,
     },
-    /// Who claims to know the token that lies here, and does not.
+    /// The server claims to know the local token, but does not prove it.
     #[error(
         "{url} does not prove that it is the daemon that the token in {} is for, so nothing was sent: something else listens there, or passes requests on to the daemon; name the daemon's own address with --url, or, if you trust what is there, give it the token with --token or {}",
         file.display(),
         environment::TOKEN
     )]
     Unproven {
-        /// Where.
+        /// The address.
         url: String,
-        /// Where the token lies.
+        /// The file with the token.
         file: PathBuf,
     },
     /// The daemon refused.
@@ -122,7 +122,7 @@ pub(super) enum CliError {
         /// What is wrong, and the remedy.
         message: String,
     },
-    /// A file that can't be read.
+    /// A file could not be read.
     #[error("can't read {}: {cause}; check the path and its permissions", path.display())]
     File {
         /// Its path.
@@ -130,27 +130,27 @@ pub(super) enum CliError {
         /// The system's error.
         cause: std::io::Error,
     },
-    /// The system refused something that no argument changes.
+    /// An operating system call failed.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// What failed.
         what: &'static str,
         /// The system's error.
         cause: std::io::Error,
     },
-    /// A command that was run for the caller did not succeed: that is shown already.
+    /// A command that was run for the caller failed; its output is already shown.
     #[error("the command ended with {0}")]
     Ran(u8),
-    /// Anything else that did not come out as hoped.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
-    /// The reader of the output has gone, which is how `head` ends a command.
+    /// The reader of the output has closed it, as `head` does.
     #[error("the output is closed")]
     OutputClosed,
 }
 
 impl CliError {
-    /// What the process ends with.
+    /// The exit code of the process.
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Ran(code) => ExitCode::from(*code),
@@ -166,7 +166,7 @@ impl CliError {
         }
     }
 
-    /// Whether there is nothing to report: the output has no reader any more, or said it.
+    /// Whether nothing is to be printed: the output is closed, or the failure is already shown.
     pub(super) fn is_silent(&self) -> bool {
         match self {
             Self::OutputClosed | Self::Ran(_) => true,

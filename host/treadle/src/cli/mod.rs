@@ -1,8 +1,8 @@
 //! The command line `treadle`.
 //!
-//! One file per command. A command that fails prints one line, what is wrong
-//! and the remedy, and ends with exit code 1, with 2 if it was called wrongly, or with 3 if it is a
-//! daemon whose store was deleted, moved or replaced.
+//! One file per command. A command that fails prints one line, what is wrong and the remedy, and
+//! exits with code 1; with 2 if it was called wrongly, or with 3 if it is a daemon whose store was
+//! deleted, moved or replaced.
 
 mod access;
 mod actions;
@@ -66,37 +66,37 @@ struct Cli {
 enum Command {
     /// Serve programs with inference engines.
     Serve(serve::ServeArgs),
-    /// Serve programs with simulated engines, to try things out.
+    /// Serve programs with simulated engines, for a first try.
     Up(up::UpArgs),
     /// Compare plain routing, sticky routing and treadle on simulated engines.
     Demo(Box<DemoArgs>),
     /// Serve a simulated inference engine over HTTP.
     EngineSim(EngineSimArgs),
-    /// Show whether a daemon and its engines are well.
+    /// Show the health of a daemon and its engines.
     Status(status::StatusArgs),
-    /// Check everything that a daemon works with, and print what to do.
+    /// Check everything that a daemon depends on, and print remedies.
     Doctor(doctor::DoctorArgs),
     /// Show programs, their steps, and the decisions about them.
     Programs(programs::ProgramsArgs),
-    /// Run actions, and show those that were run.
+    /// Run actions, and list past ones.
     Actions(actions::ActionsArgs),
-    /// Where programs' commands run: make sandboxes, run in them, fork and remove them.
+    /// Create, fork and remove sandboxes, and run commands in them.
     Sandboxes(sandboxes::SandboxesArgs),
-    /// Machines that have sandboxes for a daemon: list, cordon, drain.
+    /// List, cordon and drain machines that provide sandboxes.
     Nodes(nodes::NodesArgs),
-    /// Have this machine's sandboxes be a daemon's.
+    /// Provide this machine's sandboxes to a daemon.
     NodeAgent(Box<node_agent::NodeAgentArgs>),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
     Events(events::EventsArgs),
-    /// Check, upload and bind policies.
+    /// Create, check, upload and bind policies.
     Plugin(plugin::PluginArgs),
-    /// Repeat recorded work under other policies, in virtual time, and compare them.
+    /// Replay recorded work under other policies in virtual time, and compare them.
     WhatIf(whatif::WhatIfArgs),
-    /// Manage tokens and tenants, and show who changed what.
+    /// Manage tokens and tenants, and show the audit log.
     Access(access::AccessArgs),
-    /// Bring the store up to date.
+    /// Migrate the store's schema.
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Show the configuration, or the reference of its keys.
@@ -115,15 +115,15 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments of the process and runs the command.
 pub fn main() -> ExitCode {
-    // A child of a daemon that compiles one upload limits itself and nothing
-    // else, so it must not have other threads.
+    // A daemon's child process that compiles an upload limits its own resources, so it must not
+    // have other threads.
     match std::env::args().nth(1).as_deref() {
         Some(COMPILE_SUBCOMMAND) => {
             return compiler_main(std::io::stdin().lock(), std::io::stdout().lock());
         }
-        // So does one that runs an action.
+        // So must a child process that runs an action.
         Some(SUPERVISE_SUBCOMMAND) => return supervisor_main(),
-        // Or that keeps a sandbox.
+        // Or one that keeps a sandbox.
         Some(KEEP_SUBCOMMAND) => {
             let args: Vec<_> = std::env::args_os().skip(2).collect();
             return sandbox_main(&args);
@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(cli.command.run());
-    // What still runs in the background has nothing left to report to.
+    // Remaining background tasks have nobody to report to.
     runtime.shutdown_background();
     ended(result)
 }

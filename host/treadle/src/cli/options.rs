@@ -1,5 +1,5 @@
-//! Every option that help shows for a command is one that the command obeys. A command that is not in
-//! [`LINES`] fails the tests.
+//! Tests that a command obeys every option in its help. A command that is missing in [`LINES`]
+//! fails the tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::{Cli, command};
 
-/// Commands, and arguments with which they do something. `FILE` is a file that holds an empty object.
+/// Commands, and arguments that they succeed with. `FILE` stands for a file with an empty object.
 const LINES: &[(&str, &str)] = &[
     ("serve", ""),
     ("up", ""),
@@ -92,10 +92,10 @@ const LINES: &[(&str, &str)] = &[
     ("access audit", ""),
 ];
 
-/// Commands that do something, with the names of their options.
+/// Leaf commands with the names of their options.
 fn commands() -> BTreeMap<String, Vec<String>> {
     let mut all = command();
-    // Options that hold for all commands below one come to these.
+    // Global options are inherited by all commands below.
     all.build();
     let mut found = BTreeMap::new();
     let mut left = vec![(String::new(), &all)];
@@ -113,7 +113,7 @@ fn commands() -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// Those that have an option, each with a line of arguments before which others may stand.
+/// Commands with an option, each with its arguments and options.
 fn with_option(option: &str, file: &str) -> Vec<(String, Vec<String>, Vec<String>)> {
     let lines: BTreeMap<&str, &str> = LINES.iter().copied().collect();
     let shown = commands().into_iter();
@@ -126,7 +126,7 @@ fn with_option(option: &str, file: &str) -> Vec<(String, Vec<String>, Vec<String
     shown.map(line).collect()
 }
 
-/// Runs a command; gives what it failed with.
+/// Runs a command and returns its error.
 async fn run(path: &str, options: &[&str], arguments: &[String]) -> Option<String> {
     let words = ["treadle"].into_iter().chain(path.split(' '));
     let words = words.chain(options.iter().copied());
@@ -152,7 +152,7 @@ fn every_command_has_a_line() {
     assert_eq!(shown, lines);
 }
 
-/// The credentials of the requests that a server has seen.
+/// The credentials of the requests that a test server received.
 type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
 async fn server() -> (String, Seen) {
@@ -191,7 +191,7 @@ async fn a_command_that_shows_url_token_and_tenant_sends_them_there() {
         let error = run(&path, &given, &arguments).await;
         let mut seen = seen.lock().unwrap().clone();
         if path == "doctor" {
-            // It looks at the daemon's clock besides, and who it is does not matter for that.
+            // It also queries the daemon's clock, which needs no credentials.
             seen.retain(|(token, _)| !token.is_empty());
         }
         let tenant = if has_tenant { "acme" } else { "" };

@@ -1,4 +1,4 @@
-//! The base of the command line's tests: daemons with simulated engines, and the built binary.
+//! Fixtures of the command line's tests: daemons with simulated engines, and the built binary.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
 
-/// Tokens of admins of the daemons that tests have started, by their URLs.
+/// Admin tokens of the daemons that tests have started, by URL.
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// For anything that a test waits for, whatever else the machine does.
+/// Timeout for anything that a test waits for, even on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A daemon with two engines.
@@ -56,7 +56,7 @@ impl Cluster {
         }
     }
 
-    /// Runs a command that succeeds and gives what it printed.
+    /// Runs a command that succeeds and returns its output.
     pub(crate) async fn run_printed(&self, line: &str) -> String {
         stdout(&treadle(&self.daemon.url(), line).await, line)
     }
@@ -76,7 +76,7 @@ pub(crate) async fn engine() -> EngineSimHandle {
     EngineSim::serve(listener, options).expect("good options")
 }
 
-/// The binary in an environment of its own.
+/// The binary with an environment of its own.
 pub(crate) fn binary(url: &str, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treadle"));
     command
@@ -101,21 +101,21 @@ pub(crate) fn stdout(output: &Output, line: &str) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-/// Exit code and message of a command that fails.
+/// Exit code and message of a failing command.
 pub(crate) async fn failure(url: &str, line: &str) -> (Option<i32>, String) {
     let output = treadle(url, line).await;
     let text = String::from_utf8(output.stderr).expect("text");
     (output.status.code(), text)
 }
 
-/// One step of a program, in full.
+/// Runs one step of a program.
 pub(crate) async fn step(url: &str, program: &str) {
     let body = json!({"model": "treadle-sim", "program_id": program, "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hello"}]});
     step_of(url, &body).await;
 }
 
-/// One step with this body.
+/// Runs one step with this body.
 pub(crate) async fn step_of(url: &str, body: &Value) {
     let upstream = Upstream::new(TIMEOUT);
     let body = Bytes::from(body.to_string());
@@ -127,7 +127,7 @@ pub(crate) async fn step_of(url: &str, body: &Value) {
     answer.into_body().collect().await.expect("a whole answer");
 }
 
-/// Asks again until an answer is right; the journal follows what happens.
+/// Polls until an answer is right, as the journal lags behind events.
 pub(crate) async fn until<F: Future<Output = Option<T>>, T>(mut ask: impl FnMut() -> F) -> T {
     let asked = async {
         loop {
@@ -151,7 +151,7 @@ pub(crate) fn guest() -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// A process that serves, and what it prints.
+/// A serving process, with its output.
 pub(crate) struct Served {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -162,7 +162,7 @@ impl Served {
         Self::beside("http://127.0.0.1:1", line, folder)
     }
 
-    /// The same, for a daemon.
+    /// Starts a process for a daemon.
     pub(crate) fn beside(url: &str, line: &str, folder: &Path) -> Self {
         let mut command = binary(url, line);
         let mut child = command
@@ -182,7 +182,7 @@ impl Served {
         line.expect("it prints before it ends")
     }
 
-    /// Stops it as a terminal or a supervisor does.
+    /// Stops the process as a terminal or a supervisor does.
     pub(crate) async fn stop(self, signal: &str) -> Option<i32> {
         let id = self.child.id().expect("it runs").to_string();
         let told = Command::new("kill").args([signal, &id]).status().await;
@@ -190,7 +190,7 @@ impl Served {
         self.ended().await
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for the end and returns the exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
         let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         ended.expect("it stops").expect("it ran").code()

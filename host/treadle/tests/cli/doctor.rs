@@ -1,4 +1,4 @@
-//! `treadle doctor` beside a daemon that runs, and without one.
+//! `treadle doctor` with a running daemon, and without one.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::{Served, TIMEOUT, binary, engine};
 
-/// Runs it in a folder; gives whether it is content, and what it printed.
+/// Runs it in a folder; returns whether it succeeded, and its output.
 async fn doctor(url: &str, flags: &str, folder: &Path) -> (bool, String) {
     let mut command = binary(url, &format!("doctor {flags}"));
     let ended = tokio::time::timeout(TIMEOUT, command.current_dir(folder).output()).await;
@@ -20,7 +20,7 @@ async fn report(url: &str, folder: &Path) -> (bool, Value) {
     (is_content, serde_json::from_str(&text).expect("JSON"))
 }
 
-/// What was found about the daemon, or about the configuration.
+/// Findings about the daemon, or about the configuration.
 fn about<'r>(report: &'r Value, what: &str) -> Vec<&'r Value> {
     let findings = report["findings"].as_array().expect("a list");
     findings.iter().filter(|f| f["about"] == what).collect()
@@ -52,7 +52,7 @@ async fn beside_up_it_looks_at_the_daemon_that_runs() {
         assert!(text.contains("which no daemon runs"), "{text}");
         assert!(!text.contains("FAIL") && !text.contains("WARN"), "{text}");
     }
-    // Even one that would fail is only noted, as long as no daemon runs it.
+    // A finding that would fail is only a note as long as no daemon runs the configuration.
     let flags = "--set engines.endpoints=http://127.0.0.1:9";
     let (is_content, text) = doctor(url, flags, empty.path()).await;
     assert!(is_content, "{text}");
@@ -73,7 +73,7 @@ async fn beside_serve_what_the_configuration_names_counts() {
     assert!(is_content, "{found:#}");
     assert_eq!(found["configuration"]["run_by"], "this_daemon");
     let mut engines = about(&found, "configuration").into_iter();
-    // The daemon has one by a flag, so that the configuration needs none.
+    // The daemon gets its engine by a flag, so the configuration has none.
     assert!(engines.all(|f| f["area"] != "engines"), "{found:#}");
 
     engine.shutdown().await;

@@ -1,4 +1,4 @@
-//! The admin's token that is beside a store goes only to the daemon of that store.
+//! The admin token beside a store is only sent to the daemon of that store.
 
 use std::sync::{Arc, Mutex};
 
@@ -43,7 +43,7 @@ impl Home {
         self.run_within("", url, line).await
     }
 
-    /// Runs a command in a folder of it.
+    /// Runs a command in a subfolder.
     pub(crate) async fn run_within(&self, folder: &str, url: &str, line: &str) -> Ended {
         let mut command = binary(url, line);
         let command = command
@@ -65,10 +65,10 @@ impl Home {
     }
 }
 
-/// What a server on a port has seen.
+/// Everything that a server on a port has received.
 type Seen = Arc<Mutex<String>>;
 
-/// Listens where a daemon might, gives such a proof, and requires a token for everything else.
+/// Listens on a daemon's port, returns the given proof, and requires a token for everything else.
 async fn impostor(proof: Value) -> (String, Seen) {
     let seen = Seen::default();
     let heard = seen.clone();
@@ -92,7 +92,7 @@ async fn impostor(proof: Value) -> (String, Seen) {
     (url, seen)
 }
 
-/// Passes all bytes on to an address.
+/// Forwards all bytes to an address.
 async fn relay(to: std::net::SocketAddr) -> (String, Seen) {
     let seen = Seen::default();
     let heard = seen.clone();
@@ -163,7 +163,7 @@ async fn no_intermediary_gets_the_token() {
     let seen = seen.lock().expect("no thread panicked").clone();
     assert!(seen.contains("/api/v1/identity"), "{seen}");
     assert!(!seen.contains("tr_"), "{seen}");
-    // It is sent if the user asks for it.
+    // The token is sent if the user requests it.
     let line = format!("access tokens --token {}", home.secret());
     assert!(home.run(&url, &line).await.success);
     daemon.stop().await;
@@ -198,7 +198,7 @@ async fn each_daemon_of_a_cluster_proves_its_own_address() {
     let gateway = Member::start(&home.config).await.expect("it starts");
     for member in [&scheduler, &gateway] {
         let url = member.url();
-        // Until one leads and the gateway has read the token that it made.
+        // Waits until a leader exists and the gateway has read the token that the leader created.
         until(|| async { home.run(&url, "access tokens").await.success.then_some(()) }).await;
     }
     gateway.stop().await;
@@ -216,7 +216,7 @@ async fn a_daemon_with_tls_is_asked_by_those_who_trust_it() {
     (home.config.tls.cert, home.config.tls.key) = (cert.clone(), key);
     let daemon = Daemon::start(&home.config).await.expect("it starts");
     let url = daemon.url();
-    // The token beside the store goes along: the proof is of this very connection.
+    // The token beside the store is sent: the proof is bound to this connection.
     let trusting = home.run(&url, &format!("access tokens --ca {cert}")).await;
     assert!(trusting.success, "{}", trusting.stderr);
     assert!(

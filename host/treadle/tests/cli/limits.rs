@@ -1,4 +1,4 @@
-//! Limits that are reached are told, with what to do.
+//! Messages about reached limits, with the remedy.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use crate::cluster::{TIMEOUT, failure};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_beyond_the_limit_of_an_address_are_told_in_the_log() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Of 264 files 256 are the daemon's own, and a connection takes two: there are four.
+    // Of 264 files 256 are the daemon's own, and a connection takes two, so four connections fit.
     let program = env!("CARGO_BIN_EXE_treadle");
     let serve = "serve --json --listen 127.0.0.1:0 --set store.path=memory";
     let script = format!("ulimit -n 264 && exec {program} {serve}");
@@ -29,7 +29,7 @@ async fn connections_beyond_the_limit_of_an_address_are_told_in_the_log() {
         .as_str()
         .and_then(|url| url.strip_prefix("http://"));
     let address = address.expect("its address").to_owned();
-    // Three are what one address may have of four.
+    // One address may have three of the four.
     let mut open = Vec::new();
     for _ in 0..4 {
         open.push(TcpStream::connect(&address).await.expect("a connection"));

@@ -1,4 +1,4 @@
-//! A daemon whose store fails or goes away under it.
+//! A daemon whose store fails or disappears while it runs.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ async fn behind(path: &Path, sql: &'static str) {
     connection.close().await.expect("it closes");
 }
 
-/// How the daemon says that it is.
+/// The daemon's health, as reported.
 async fn health(url: &str) -> (bool, Value) {
     let output = treadle(url, "status --json").await;
     let health = serde_json::from_slice(&output.stdout).expect("JSON");

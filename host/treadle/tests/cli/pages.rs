@@ -1,5 +1,5 @@
-//! The commands in the documentation: each block is run by a test or says why not, and each command of
-//! treadle in one that is not run is one that there is.
+//! The commands in the documentation: each block is run by a test or marked with the reason why
+//! not, and blocks that are not run only use existing commands.
 
 #[allow(unreachable_pub, reason = "a library has it too")]
 #[path = "../../../../tests/support/pages.rs"]
@@ -9,13 +9,13 @@ use blocks::{Block, FOLLOWED, Mark, blocks, pages};
 
 use crate::cluster::repository;
 
-/// What ends a command.
+/// Separators of commands.
 const ENDS: [&str; 5] = ["&&", "||", "|", ";", "&"];
 
-/// The commands of treadle in a block, word by word.
+/// The treadle commands in a block, as words.
 fn commands(block: &Block<'_>) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    // Lines that end with a backslash go on.
+    // A trailing backslash continues a line.
     for line in block.text.replace("\\\n", " ").lines() {
         let words = shlex::split(line).unwrap_or_default();
         let parts = words.split(|word| ENDS.contains(&&**word));
@@ -55,7 +55,7 @@ fn every_block_is_run_or_says_why_not_and_names_commands_that_there_are() {
             }
             for words in commands(&block) {
                 checked += 1;
-                // Three dots stand for what is shown elsewhere.
+                // Three dots stand for an omission.
                 let given = words.iter().filter(|word| *word != "…");
                 if let Err(error) = treadle::cli::command().try_get_matches_from(given) {
                     fault(format!("`{}`: {error}", words.join(" ")));

@@ -1,4 +1,4 @@
-//! What an author of a policy does before there is a daemon to push it to.
+//! The steps of a policy's author before uploading it to a daemon.
 
 use crate::cluster::{Cluster, binary, failure, guest, repository, stdout, treadle};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ async fn recorded_inputs_are_answered_and_compared() {
     );
 }
 
-/// Runs a command that needs the tools of this machine.
+/// Runs a command that needs build tools.
 async fn with_tools(url: &str, line: &str) -> String {
     let mut command = binary(url, line);
     for name in ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"] {
@@ -68,15 +68,15 @@ async fn with_tools(url: &str, line: &str) -> String {
             command.env(name, value);
         }
     }
-    // What a policy is made of was fetched when the guests were built.
+    // The dependencies of policies were downloaded when the guests were built.
     command.env("CARGO_NET_OFFLINE", "true");
     command.env("CARGO_TARGET_DIR", repository().join("target/guest-build"));
     let output = command.output().await.expect("it starts");
     stdout(&output, line)
 }
 
-/// From nothing to a policy that decides, as the guide has it. `tools` is where a project looks for
-/// its tools, and where `scripts/setup.sh test` has put them.
+/// From nothing to a bound policy, as in the guide. `tools` is where a project looks for its tools,
+/// and where `scripts/setup.sh test` has installed them.
 async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>) {
     let cluster = Cluster::start("memory").await;
     let url = cluster.daemon.url();

@@ -1,4 +1,4 @@
-//! Engines that the command line starts after a plan: here the binary's own simulated ones.
+//! Engines that the command line starts according to a plan: here the binary's own simulated ones.
 
 use crate::cluster::{Cluster, Served, step, treadle, until};
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-/// A port that nothing listens at, below those that the system gives to connections: none of these
-/// takes it before the engine does.
+/// A free port below those that the system assigns to connections, so that none of these takes it
+/// before the engine does.
 fn free_port() -> u16 {
     let any = RandomState::new();
     let mut ports = (0..u16::MAX).map(|salt| 10_000 + (any.hash_one(salt) % 20_000) as u16);
@@ -77,7 +77,7 @@ async fn an_engine_is_started_registered_started_again_and_stopped() {
     assert_eq!((&first["degree"], &first["url"]), (&json!(2), &json!(url)));
     event(&mut served, "registered").await;
     assert!(registered().await);
-    // It exits on its own: it is taken out, and restarted.
+    // It exits on its own, so it is deregistered and restarted.
     let pid = first["more"]["pid"].to_string();
     assert!(
         Command::new("kill")

@@ -1,8 +1,8 @@
-//! What was typed is taken as it was meant, or shown with what to type instead.
+//! Input is interpreted as intended, or refused with a correction.
 
 use crate::cluster::{Served, TIMEOUT, binary, failure};
 
-/// How a command ends in a folder: its exit code, and all that it printed.
+/// Exit code and output of a command in a folder.
 async fn ended(folder: &std::path::Path, line: &str) -> (Option<i32>, String) {
     let mut command = binary("http://127.0.0.1:1", line);
     let output = tokio::time::timeout(TIMEOUT, command.current_dir(folder).output()).await;
@@ -22,7 +22,7 @@ async fn a_store_may_have_a_bare_name() {
     let line = served.line().await;
     let url = line.strip_prefix("treadle listens on ").expect("its line");
     let (url, _) = url.split_once(',').expect("its engines");
-    // The token lies beside the store, which is here.
+    // The token is beside the store, in this folder.
     let (code, text) = ended(folder, &format!("access tokens --url {url}")).await;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("[token_missing]"), "{text}");
@@ -40,7 +40,7 @@ async fn a_store_may_have_a_bare_name() {
     let (code, text) = ended(folder, "events replay --store x.db").await;
     assert_eq!(code, Some(0), "{text}");
     let (code, text) = ended(folder, "what-if compare --store x.db --policies sticky").await;
-    // It is read: there is nothing in it to repeat.
+    // The store is read, but has nothing to replay.
     assert!(code == Some(1) && !text.contains("folder"), "{text}");
 }
 
@@ -71,7 +71,7 @@ async fn an_address_without_a_scheme_is_shown_with_one() {
             assert!(text.contains(part), "{line}: {text}");
         }
     }
-    // A password is not shown, wherever it stands.
+    // Passwords are not shown, wherever they are.
     for typed in ["u:hunter2@gpu-1:8000", "http://u:hunter2@gpu-1:8000"] {
         let (code, text) = failure(nobody, &format!("serve --engine {typed}")).await;
         assert_eq!(code, Some(2), "{text}");

@@ -1,4 +1,4 @@
-//! Which token goes along, and what is told where none does.
+//! Which token is sent, and the message if there is none.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ async fn a_token_is_found_from_the_folders_within_that_of_its_daemon() {
         .run_within("my-priority/src", &url, "access tokens")
         .await;
     assert!(ended.success, "{}", ended.stderr);
-    // That of another daemon lies nearer.
+    // Another daemon's token is nearer.
     fs::create_dir_all(inner.join(".treadle")).expect("a folder");
     fs::write(inner.join(".treadle/admin-token"), "tr_other").expect("a file");
     let ended = home
@@ -49,7 +49,7 @@ async fn a_tenant_can_be_named_beside_a_token_that_lies_here() {
     daemon.stop().await;
 }
 
-/// Answers a request when it has read the head, and closes.
+/// Responds to a request after reading its head, and closes the connection.
 async fn hasty() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -74,7 +74,7 @@ async fn a_large_upload_without_a_token_is_refused_for_want_of_one() {
     let daemon = Daemon::start(&home.config).await.expect("it starts");
     let file = stranger.folder.path().join("large.wasm");
     fs::write(file, vec![b'x'; 24 << 20]).expect("a file");
-    // A daemon reads what it refuses; others may not.
+    // A daemon reads the body of a refused request; other servers may not.
     for url in [daemon.url(), hasty().await] {
         let ended = stranger.run(&url, "plugin push large.wasm").await;
         assert!(!ended.success, "{}", ended.stdout);
