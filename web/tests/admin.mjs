@@ -1,4 +1,4 @@
-// What administrators do.
+// Administrators' flows.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, given, open, violations } from "./harness.mjs";

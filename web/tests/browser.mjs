@@ -1,4 +1,4 @@
-// What tests and screenshots share: a browser, a console served over a daemon, a session.
+// Shared by tests and screenshots: a browser, a console served over a daemon, a session.
 import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import { serve } from "../scripts/serve.mjs";

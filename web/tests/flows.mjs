@@ -1,4 +1,4 @@
-// What people do with the console.
+// User flows in the console.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { someProgram } from "./browser.mjs";
@@ -103,7 +103,7 @@ test("the palette leads anywhere by keyboard", async () => {
 });
 
 test("the palette finds programs on record by a part of their names", async () => {
-  // The store alone knows them: no event comes in.
+  // They are only in the store: no event arrives.
   const prepare = async (page) => {
     await page.route(/api\/v1\/events/, (route) =>
       route.fulfill({ json: { events: [], next: null } }),

@@ -1,4 +1,4 @@
-// What the tests share: one browser, one console, one program that has finished.
+// Shared by the tests: one browser, one console, one program that has finished.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

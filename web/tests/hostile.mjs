@@ -46,8 +46,8 @@ test("a hostile name is text", async () => {
 
 const HOSTILE_MESSAGE = ".message .text-block:has-text('window.hit')";
 
-test("a hostile message of 1 MB is text, cut until more is asked for", async () => {
-  // No engine reads so much text: most of it is in a part that is none to it.
+test("a hostile message of 1 MB is text, cut until the user expands it", async () => {
+  // Engines limit text: most of it is in a part that engines do not count as text.
   const name = `hostile-${Date.now()}`;
   const image = { type: "image_url", image_url: { url: MUCH } };
   await step(name, [{ type: "text", text: TEXT }, image]);

@@ -125,7 +125,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     await done(/status of 40[13]/);
   });
 
-  test("who refuses at the provider is told so, and may sign in with a token", async () => {
+  test("a refusal at the provider is shown, and a token still works", async () => {
     const { page, done } = await visit("/console/workers", { width: 375, height: 800 });
     await goAnd(page, "text=Refuse", viewer);
     await isOut(page, "The identity provider refused: access_denied.");

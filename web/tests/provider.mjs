@@ -1,4 +1,4 @@
-// A stand-in for an identity provider, for tests alone: OpenID Connect's authorization code flow with
+// A stand-in for an identity provider, only for tests: OpenID Connect's authorization code flow with
 // PKCE on this machine, one client, one person. It knows no password, and its key lives as long as it.
 import { createHash, generateKeyPairSync, randomUUID, sign } from "node:crypto";
 import { once } from "node:events";

@@ -3,14 +3,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { open, violations } from "./harness.mjs";
 
-/** Asks for the run that the form stands for; returns what was asked. */
+/** Submits the form; returns the request. */
 async function asked(page) {
   const request = page.waitForRequest((one) => one.method() === "POST");
   await page.click("role=button[name=Run]");
   return (await request).postDataJSON();
 }
 
-test("a run is asked for by minutes, times or events, and compared", async () => {
+test("a run is requested by minutes, times or events, and compared", async () => {
   const { page, done } = await open("/console/what-if");
   const windows = page.locator("label:has-text('Window') select");
   await page.fill("label:has-text('Minutes') input", "");

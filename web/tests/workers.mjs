@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { open, violations } from "./harness.mjs";
 
-/** Answers for workers of which the first changes its state as it is asked to. */
+/** Answers for workers; the first one changes its state on request. */
 async function withStates(page) {
   const asked = [];
   let state = "active";

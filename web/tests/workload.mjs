@@ -20,7 +20,7 @@ const TOOLS = ["bash", "pytest", "search", "edit"];
 const TASKS = 37;
 const SUBAGENT_SHARE = 0.1;
 const FAILURE_SHARE = 0.08;
-/** Programs of which nobody says how well they did. */
+/** Programs without a reward. */
 const UNREWARDED_SHARE = 0.1;
 let opened = Date.now() % 100_000;
 
@@ -85,7 +85,7 @@ async function agent(job, parent) {
   await post("/programs/release", job, { program_id });
 }
 
-/** Says how well a program did: an even share of each hundredth up to 1. */
+/** Reports a program's reward, spread evenly over the hundredths up to 1. */
 function reward(job, program_id) {
   const path = `/api/v1/programs/${encodeURIComponent(program_id)}/reward`;
   return send("PUT", path, job, { reward: between(0, 101) / 100 });

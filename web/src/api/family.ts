@@ -5,9 +5,9 @@ import { ApiError, call } from "./client";
 import { inPool } from "./pool";
 import type { ProgramView } from "./types";
 
-/** Programs above one that are read. */
+/** Maximum number of ancestors that are loaded. */
 const ANCESTORS_MAX = 3;
-/** Programs below one whose own subagents are asked for. */
+/** Maximum number of subagents whose own subagents are loaded. */
 const ASKED_MAX = 24;
 const PAGE = 1000;
 
@@ -33,7 +33,7 @@ async function above(parent: string | null | undefined, signal: AbortSignal) {
   return found;
 }
 
-/** A program; nothing where it is on record no more. */
+/** A program; null if it is no longer on record. */
 async function read(id: string, signal: AbortSignal): Promise<ProgramView | null> {
   try {
     return await call("get", "/api/v1/programs/{program}", { path: { program: id }, signal });

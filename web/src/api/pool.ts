@@ -1,4 +1,4 @@
-// Many requests, of which few run at once, so that others get their turn.
+// Limits how many requests run at once, so that others get their turn.
 
 const RUNNING_MAX = 4;
 

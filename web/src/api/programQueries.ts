@@ -1,5 +1,4 @@
-// What is on record about one program. Records do not change: a further reading goes on where the
-// one before ended.
+// The records of one program. Records do not change: each load continues after the last one.
 import { queryOptions } from "@tanstack/react-query";
 import { call } from "./client";
 import { queryClient } from "./queries";
@@ -9,10 +8,10 @@ const STEPS_PAGE = 1000;
 const DECISIONS_PAGE = 1000;
 const EVENTS_PAGE = 5000;
 
-/** Steps that are read again, beside those that were open: predictions come after their ends. */
+/** Steps that are reloaded, beside open ones: predictions come after their ends. */
 const STEPS_OVERLAP = 20;
 
-/** Events of one program that are loaded at most. */
+/** Maximum number of events of one program that are loaded. */
 export const PROGRAM_EVENTS_MAX = 50_000;
 
 /** The steps of a program after a number. */

@@ -1,4 +1,4 @@
-// What the pages ask the daemon for, and how often.
+// The pages' queries to the daemon, and their intervals.
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import { isOver, LOOK_S } from "../model/demo";
 import { ApiError, call } from "./client";
@@ -76,7 +76,7 @@ export interface ProgramFilter {
   sort?: string | undefined;
 }
 
-/** The first pages are read again while they are looked at; a reader who goes on wants to get far. */
+/** Only the first pages are refreshed while they are visible. */
 const PROGRAMS_PAGES = [200, 200, 1000];
 
 export const programs = (filter: ProgramFilter) =>
@@ -115,7 +115,7 @@ export const listedSteps = (filter: StepFilter) =>
       call("get", "/api/v1/steps", { query: { ...filter, after: pageParam, limit: 200 }, signal }),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next ?? undefined,
-    // A reader who has scrolled on does not want rows to move.
+    // Rows must not move for a reader who has scrolled.
     refetchInterval: (query) => ((query.state.data?.pages.length ?? 0) > 1 ? false : 10_000),
   });
 
@@ -167,7 +167,7 @@ export const sandboxes = queryOptions({
   queryKey: ["sandboxes"],
   queryFn: ({ signal }) => call("get", "/api/v1/sandboxes", { signal }),
   refetchInterval: 2000,
-  // Where there are none, there are none a moment later.
+  // If there are none, don't poll: there will be none a moment later.
   retry: false,
 });
 
@@ -175,7 +175,7 @@ export const nodes = queryOptions({
   queryKey: ["nodes"],
   queryFn: ({ signal }) => call("get", "/api/v1/nodes", { signal }),
   refetchInterval: 2000,
-  // Where there are none, there are none a moment later.
+  // If there are none, don't poll: there will be none a moment later.
   retry: false,
 });
 
@@ -222,7 +222,7 @@ export const whatIfRun = (run: string) =>
     },
   });
 
-/** First and last of the events on record; null while there is none. */
+/** First and last of the events on record; null without any. */
 export const journalExtent = queryOptions({
   queryKey: ["journalExtent"],
   queryFn: async ({ signal }) => {

@@ -1,5 +1,5 @@
-// Who the console speaks as. The token itself is in a cookie that no script reads; here is only
-// whether there is one, for all tabs, and the tenant that this one acts in.
+// The console's session. The token itself is in a cookie that no script can read; this stores only
+// whether there is one, for all tabs, and the tenant that this tab acts in.
 
 const KEY = "treadle.signed-in";
 const PATH = "/api/v1/session";
@@ -24,7 +24,7 @@ function mark(signedIn: boolean): void {
     if (signedIn) localStorage.setItem(KEY, "yes");
     else localStorage.removeItem(KEY);
   } catch {
-    // Without storage the cookie counts all the same.
+    // Without storage the cookie still works.
   }
 }
 
@@ -48,7 +48,7 @@ export function isSignedIn(): boolean {
   }
 }
 
-/** The daemon has taken a token and set its cookie. */
+/** Records that the daemon accepted a token and set its cookie. */
 export function begun(): void {
   ended = false;
   tenant = null;
@@ -57,21 +57,21 @@ export function begun(): void {
 }
 
 /**
- * The daemon knew the caller in that generation: a session that the identity provider began counts
- * like any other.
+ * Records that the daemon recognised the caller in that generation: a session of the identity
+ * provider counts like any other.
  */
 export function known(of: number): void {
   if (of === generation) mark(true);
 }
 
-/** Ends the session; the token stays good. Fails where the daemon does not take the cookie back. */
+/** Ends the session; the token stays valid. Fails if the daemon does not delete the cookie. */
 export async function signOut(): Promise<void> {
   await takeBack();
   ended = false;
   forget();
 }
 
-/** The daemon refused a request of that generation, with this code: if it has a cookie, that is stale. */
+/** Records that the daemon refused a request of that generation: its cookie, if any, is stale. */
 export async function refused(of: number, code: string): Promise<void> {
   const signedIn = isSignedIn();
   if (of !== generation || (!signedIn && code === "token_missing")) return;

@@ -1,4 +1,4 @@
-// Who the daemon takes the caller for, and what that permits.
+// The caller's identity and rights according to the daemon.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { tenants, whoami } from "../api/queries";
@@ -53,7 +53,7 @@ function TenantChoice({ value }: { value: string }) {
   );
 }
 
-/** Whom the daemon takes the caller for, and why it lets in whoever has no token. */
+/** The caller's identity, and why callers without a token are accepted. */
 function nameOf({ who, scope }: Whoami): { name: string; about: string } {
   if (who !== "anonymous") return { name: who, about: visibleText(who) };
   if (!scope) return { name: "Not signed in", about: "This daemon asks for a token." };

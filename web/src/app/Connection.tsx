@@ -1,4 +1,4 @@
-// Whether the console hears from the daemon, and whether it still may.
+// The state of the connection to the daemon, and of the session.
 import { Link, useRouterState } from "@tanstack/react-router";
 import { useSyncExternalStore } from "react";
 import { hasEnded, onSessionChange } from "../api/session";

@@ -61,7 +61,7 @@ function PaletteList({ close }: { close: () => void }) {
       setAt((before) => (before + move + entries.length) % Math.max(1, entries.length));
     }
     if (event.key === "Enter") {
-      // What it opens may take the focus, and must not be pressed by the same key.
+      // The opened element may take the focus, and must not be pressed by the same key.
       event.preventDefault();
       run(chosen);
     }
@@ -152,7 +152,7 @@ function useEntries(query: string): Entry[] {
 }
 
 const FOUND_MAX = 5;
-/** Typing pauses for so long before the store is asked. */
+/** Pause in typing before the store is queried. */
 const TYPED_MS = 200;
 
 /** Programs on record with this in their names, the latest first, and whichever has exactly this name. */

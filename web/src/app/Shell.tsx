@@ -1,4 +1,4 @@
-// What is around every page: navigation, the state of the connection, who is signed in.
+// The frame of every page: navigation, the state of the connection, the account.
 import { useQuery } from "@tanstack/react-query";
 import { Link, Navigate, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
@@ -80,7 +80,7 @@ export function Shell() {
   );
 }
 
-/** The page, or the sign-in where the daemon shows nothing to callers without a token. */
+/** The page, or the sign-in if the daemon shows nothing to callers without a token. */
 function Page() {
   const { error } = useQuery(whoami);
   const path = useRouterState({ select: (state) => state.location.pathname });
@@ -118,7 +118,7 @@ function useShortcut(toggle: () => void): void {
   }, []);
 }
 
-/** A part of an address, as it is where it is none that a browser would write. */
+/** A decoded part of an address; unchanged if it is malformed. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);

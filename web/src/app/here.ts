@@ -1,7 +1,7 @@
-// Where to come back to after signing in.
+// The page to return to after signing in.
 import { useRouterState } from "@tanstack/react-router";
 
-/** The page that is open; where that is the sign-in itself, the one that it leads back to. */
+/** The open page; on the sign-in itself, the page that it leads back to. */
 export function useHere(): string | undefined {
   return useRouterState({
     select: ({ location }) => {
@@ -14,7 +14,7 @@ export function useHere(): string | undefined {
 
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
-/** Whether the console was called by an address of the machine that it runs on. */
+/** Whether the console was opened at a loopback address. */
 export function isLoopback(): boolean {
   return LOOPBACK.test(window.location.hostname);
 }

@@ -37,7 +37,7 @@ const NAMES: Record<number, string> = {
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/u;
 
-/** The longest text that is shown without being asked for more. */
+/** The longest text that is shown before "more". */
 export const SHOWN_MAX = 4000;
 
 /** Splits a text at its invisible characters. With `multiline`, tabs and line ends stay. */

@@ -24,7 +24,7 @@ export class JournalClock {
       this.marks.shift();
   }
 
-  /** Forgets what was learnt, as another daemon may be there now. */
+  /** Resets the estimate, because another daemon may answer now. */
   reset(): void {
     this.marks = [];
   }

@@ -20,7 +20,7 @@ class Feed {
   state: FeedState = "connecting";
   /** The newest events, oldest first. */
   kept: EventView[] = [];
-  /** Called where another journal is found than before. */
+  /** Called when the journal turns out to be another one than before. */
   onReplaced: () => void = () => {};
   private last: number | null = null;
   private attempt = 0;

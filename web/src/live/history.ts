@@ -1,4 +1,4 @@
-// What the metrics showed: in the last hour, from the daemon's samples, and since this tab was opened.
+// The history of the metrics: the daemon's samples, and values since this tab was opened.
 import { ApiError, call, send } from "../api/client";
 import { onSessionChange } from "../api/session";
 import { journalNow } from "./clock";
@@ -24,7 +24,7 @@ class History {
   start(): void {
     if (this.timer !== null) return;
     this.schedule(0);
-    // Another caller may see other figures.
+    // Another caller may see other values.
     onSessionChange(() => {
       this.points = [];
     });

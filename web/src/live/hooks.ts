@@ -18,7 +18,7 @@ export function useFeed(listener: (events: EventView[]) => void): void {
   useEffect(() => feed.listen((events) => latest.current(events)), []);
 }
 
-/** What the metrics showed while this tab was open. */
+/** The history of the metrics while this tab was open. */
 export function useHistory(): Point[] {
   return useSyncExternalStore(history.watch, history.snapshot);
 }

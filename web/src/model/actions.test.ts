@@ -5,7 +5,7 @@ import { amounts, causeOf, endingOf, timesOf } from "./actions";
 const action = (fields: object) =>
   ({ submitted_at_us: 10, status: "ended", cost: {}, given: {}, ...fields }) as ActionView;
 
-test("only what ran to its end is told by its code", () => {
+test("only an action that ran to its end shows its code", () => {
   const told = (outcome: object) => endingOf(action({ outcome }));
   expect(told({ outcome: "exited", code: 0 })).toMatchObject({ text: "exit 0", tone: "good" });
   expect(told({ outcome: "exited", code: 1 })).toMatchObject({ text: "exit 1", tone: "accent" });

@@ -1,4 +1,4 @@
-// How actions end and what they took, in words.
+// Outcomes, times and resources of actions, in words.
 import type { ActionView } from "../api/types";
 import { bytes, count } from "../format/number";
 
@@ -13,18 +13,18 @@ interface Ending {
 }
 
 const ENDINGS: Record<string, Ending> = {
-  killed: { text: "killed", tone: "bad", meaning: "A signal ended it that was not treadle's." },
-  out_of_memory: { text: "out of memory", tone: "bad", meaning: "It went beyond its memory." },
-  timed_out: { text: "timed out", tone: "bad", meaning: "It ran for longer than it may." },
+  killed: { text: "killed", tone: "bad", meaning: "A signal that treadle did not send ended it." },
+  out_of_memory: { text: "out of memory", tone: "bad", meaning: "It exceeded its memory limit." },
+  timed_out: { text: "timed out", tone: "bad", meaning: "It exceeded its time limit." },
   infrastructure_failure: {
     text: "could not run",
     tone: "warn",
-    meaning: "It could not be run, by no fault of its own. It says nothing about the answer.",
+    meaning: "It could not run, through no fault of its own. This says nothing about the answer.",
   },
   unknown: {
     text: "unknown",
     tone: "warn",
-    meaning: "Nobody knows whether it ran: the daemon or its machine died meanwhile.",
+    meaning: "It is unknown whether it ran: the daemon or its machine died meanwhile.",
   },
   cancelled: { text: "withdrawn", tone: "neutral", meaning: "Its client or its program ended it." },
   expired: { text: "expired", tone: "neutral", meaning: "It waited for too long." },
@@ -36,7 +36,7 @@ function field(outcome: unknown, name: string): unknown {
     : undefined;
 }
 
-/** How an action ended; nothing while it has not. */
+/** How an action ended; null while it has not ended. */
 export function endingOf(action: ActionView): Ending | null {
   const kind = field(action.outcome, "outcome");
   if (typeof kind !== "string") return null;
@@ -54,7 +54,7 @@ export function endingOf(action: ActionView): Ending | null {
   return typeof signal === "number" ? { ...known, text: `${known.text} by ${signal}` } : known;
 }
 
-/** Why it could not be run. */
+/** Why an action could not run. */
 export function causeOf(action: ActionView): string | null {
   const cause = field(action.outcome, "cause");
   return typeof cause === "string" ? cause : null;
@@ -66,7 +66,7 @@ interface Times {
   run: number | null;
 }
 
-/** How long it waited, took to begin, and ran until `now`, in microseconds. */
+/** How long an action waited, took to begin, and ran until `now`, in microseconds. */
 export function timesOf(action: ActionView, now: number): Times {
   const { submitted_at_us: submitted, granted_at_us: granted, began_at_us: began } = action;
   const end = action.ended_at_us ?? now;

@@ -1,4 +1,4 @@
-// What an operator should look at, each with where to look.
+// Alarms for operators, each with a link to its cause.
 import type { Health, WorkerView } from "../api/types";
 import { count, percent, plural } from "../format/number";
 import { duration } from "../format/time";
@@ -18,7 +18,7 @@ export interface Alarm {
     | { to: "/policies/$plugin"; params: { plugin: string }; search: { tab?: string } };
 }
 
-/** Everything that is out of order now. */
+/** All current alarms. */
 export function alarmsOf(
   health: Health | undefined,
   workers: WorkerView[],
@@ -91,13 +91,13 @@ function ledgerAlarms(metrics: Metrics, workers: WorkerView[]): Alarm[] {
         id: `drift-${url}`,
         tone: "warn" as const,
         title: "The ledger is off",
-        text: `${worker ? `Worker ${worker.id}` : url} holds over a tenth of its memory beside what the ledger believes.`,
+        text: `${worker ? `Worker ${worker.id}` : url} uses over a tenth of its memory more or less than the ledger counts.`,
         link: { to: "/workers" as const, search: worker ? { worker: worker.id } : {} },
       };
     });
 }
 
-/** How long what was counted is an alarm. */
+/** Period in which a rise counts as an alarm. */
 const RECENT_US = 15 * 60e6;
 const RECENTLY = `in the last ${duration(RECENT_US)}`;
 
@@ -109,7 +109,7 @@ const COUNTED: (Pick<Alarm, "tone" | "title" | "link"> & {
   {
     metric: "treadle_policy_rollbacks_total",
     tone: "bad",
-    title: "A policy was given up",
+    title: "A policy was rolled back",
     text: (risen) => `${plural(risen, "binding")} lost a policy after faults ${RECENTLY}.`,
     link: { to: "/events", search: { kind: "policy_failed" } },
   },
@@ -144,7 +144,7 @@ function countedAlarms(points: Point[]): Alarm[] {
   });
 }
 
-/** Faults of policies that are no alarm, as a share of their answers. */
+/** Share of answers that may be faults of policies without an alarm. */
 const FAULTS_BORNE = 0.001;
 
 function faultAlarms(points: Point[]): Alarm[] {
@@ -170,7 +170,7 @@ function faultAlarms(points: Point[]): Alarm[] {
 const FAULTS = "treadle_policy_faults_total";
 const FAULTS_OF = "treadle_policy_version_faults_total";
 
-/** The policy whose faults have become most lately. */
+/** The policy with most recent faults. */
 function faultyPolicy(points: Point[]): string | null {
   const [first, last] = recent(points, FAULTS, RECENT_US) ?? [];
   const rises = new Map<string, number>();

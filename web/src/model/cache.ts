@@ -43,7 +43,7 @@ function resolved(changes: Change[]): Change[] {
   });
 }
 
-/** An offload after which no copy is on record: the cache is taken to be gone. */
+/** An offload after which no copy is on record: the cache counts as gone. */
 function markUnfinished(changes: Change[]): void {
   changes.forEach((change, at) => {
     const next = changes[at + 1];

@@ -13,7 +13,7 @@ const run = (minute: number, arms: DemoArm[]): DemoComparison => ({
 });
 
 describe("how many times the baseline", () => {
-  it("is told of the others, once both have steps", () => {
+  it("shows a speedup for the others, once both have steps", () => {
     const [plain, sticky, own] = [arm("least-load", 50), arm("sticky", 100), arm("treadle", 143)];
     const arms = [plain, sticky, own];
     expect(arms.map((one) => timesBaseline(one, arms))).toEqual([0.5, null, 1.43]);
@@ -67,7 +67,7 @@ describe("a run", () => {
 
   it("is over where its daemon is gone shortly before the end", () => {
     const arms = [arm("treadle", 9)];
-    // A look every 1.5 s is one every 0.75 minutes at 30 times real time.
+    // A sample every 1.5 s is one every 0.75 minutes at 30 times real time.
     expect(isOver(run(20.6, arms), true)).toBe(true);
     expect(isOver(run(20.6, arms), false)).toBe(false);
     expect(isOver(run(20.4, arms), true)).toBe(false);

@@ -1,4 +1,4 @@
-// The demo's comparison: lines over time, and who is how much faster.
+// The demo's comparison: lines over time, and speedups.
 import type { DemoArm, DemoComparison, DemoPoint } from "../api/types";
 
 /** The scheduler that the others are compared with. */
@@ -15,7 +15,7 @@ export function colorOfArm(name: string): string {
   return COLORS[name] ?? "series-3";
 }
 
-/** Seconds between two looks at a run. */
+/** Seconds between two polls of a run. */
 export const LOOK_S = 1.5;
 
 /** Whether the run has ended, so that figures do not change any more. Daemons end with it: one that is
@@ -33,8 +33,8 @@ export function timesBaseline(arm: DemoArm, arms: DemoArm[]): number | null {
   return arm.steps_per_min > 0 ? arm.steps_per_min / baseline.steps_per_min : null;
 }
 
-/** The arms' lines over the minutes of all of them. Each looked at its own times: between two of them
- *  a value lies on the line, before the first and after the last there is none. */
+/** The arms' lines over the minutes of all of them. Each was sampled at its own times: values
+ *  between two samples are interpolated; there are none before the first and after the last. */
 export function linesOf(arms: DemoArm[]): { minutes: number[]; values: (number | null)[][] } {
   const all = new Set(arms.flatMap((arm) => arm.points.map((point) => point.minute)));
   const minutes = [...all].sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-// Why a decision was taken, in words: the cause, the figures, who else was in question, and what
+// Explains a decision in words: the cause, the figures, the alternatives, and what
 // would have changed it.
 import type { DecisionView } from "../api/types";
 import { count, percent, plural, short } from "../format/number";
@@ -42,14 +42,14 @@ const BECAUSE: Record<string, string> = {
   room_on_worker: "The worker had room.",
   deferral_bound: "It had waited beyond the starvation bound, so it went first.",
   memory_pressure: "The programs on the worker needed more than its high watermark.",
-  long_tool_call: "Its tool call has lasted so long that its cache hardly counts any more.",
+  long_tool_call: "Its tool call has lasted too long for its cache to be worth keeping.",
   room_for_deferred: "Room was made for a program that had waited beyond the starvation bound.",
   worker_gone: "Its worker was lost or removed.",
   worker_draining: "Its worker is being drained: programs leave it.",
   plain_routing: "Plain routing: memory is not considered in this mode.",
   routed: "The placement policy chose this worker for the step.",
   faster_worker:
-    "A faster worker had room and nobody waited: what it has yet to generate takes much less time there.",
+    "A faster worker had room and no program waited: its remaining tokens take much less time there.",
   rank_changed: "Its predicted length puts it among the programs of another worker.",
   more_urgent: "A more urgent step waited for the worker.",
   long_idleness: "Its tool call is expected to last longer than holding the memory is worth.",
@@ -57,7 +57,7 @@ const BECAUSE: Record<string, string> = {
   adopted: "An earlier scheduler had placed it there and stopped before that was on record.",
 };
 
-/** Says why a decision was taken. */
+/** Explains why a decision was taken. */
 export function explain(decision: DecisionView, nameOf: (worker: string) => string): Explanation {
   const why = decision.why as Why;
   const worker = decision.worker ? nameOf(decision.worker) : "a worker";
@@ -73,7 +73,7 @@ export function explain(decision: DecisionView, nameOf: (worker: string) => stri
   };
 }
 
-/** Decisions by which a program gives memory up. */
+/** Decisions that release a program's memory. */
 const LEAVING = ["pause", "offload", "preempt"];
 
 function figures(kind: string, why: Why): string {
@@ -101,12 +101,12 @@ function otherwise(cause: string, why: Why): string | null {
   if (need === undefined || used === undefined || !capacity) return CAUSE_ONLY[cause] ?? null;
   const free = capacity - used;
   if (cause === "room_on_worker" && free > need) {
-    return `With ${plural(free - need, "token")} more in use there it would have had to wait; with fewer, where the low watermark is below 100 %.`;
+    return `With ${plural(free - need, "token")} more in use there it would have had to wait; with fewer, if the low watermark is below 100 %.`;
   }
   if (cause === "room_on_worker") {
     return used === 0
       ? "An empty worker takes any program; with another one there it would have had to wait."
-      : "It needed all that was free or more. That is allowed where one program at most is at work, or where a priority policy gives turns; with more at work it would have had to wait.";
+      : "It needed at least all the free memory. That is allowed if at most one program is working there, or if a priority policy orders the steps; otherwise it would have had to wait.";
   }
   if (cause === "memory_pressure" && used > capacity) {
     return `It would have stayed with ${plural(used - capacity, "token")} fewer in use there.`;
@@ -125,9 +125,9 @@ const CAUSE_ONLY: Record<string, string> = {
   more_urgent: "It would have run on if the priority policy had scored the waiting step lower.",
   rank_changed: "It would stay with another prediction of its length.",
   room_on_worker:
-    "How much the worker holds is not known; if that were, and it were full, it would have had to wait.",
+    "The worker's capacity is unknown; if it were known, and the worker full, it would have had to wait.",
   worker_gone:
-    "It would have stayed if the worker had gone on answering, and had not been removed.",
+    "It would have stayed if the worker had kept answering and had not been removed.",
   worker_draining:
     "It would have stayed if the worker had been cordoned instead; it may come back once the worker is active.",
   routed:

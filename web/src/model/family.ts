@@ -9,9 +9,9 @@ export interface Family {
   above: ProgramView[];
   /** What it started, what they started, and so on. */
   below: ProgramView[][];
-  /** Programs that started more than were read. */
+  /** Programs with more subagents than were loaded. */
   cut: string[];
-  /** Programs of which it is not known what they started. */
+  /** Programs whose subagents are not known. */
   unasked: number;
 }
 
@@ -21,11 +21,11 @@ export interface FamilyLanes {
   hidden: Hidden[];
 }
 
-/** Programs that found no place in the lanes, by what started them. */
+/** Programs without a lane, by their parents. */
 export interface Hidden {
   parent: string;
   count: number;
-  /** There are still more, which were not read. */
+  /** Whether there are more that were not loaded. */
   more: boolean;
 }
 

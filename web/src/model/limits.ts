@@ -1,4 +1,4 @@
-// A tenant's limits: a form for them, and what a change of them comes to.
+// A tenant's limits: their form, and the resulting change.
 import type { TenantLimits } from "../api/types";
 import { bytes, count } from "../format/number";
 import { configOf, type Field } from "./schemaForm";
@@ -43,7 +43,7 @@ export interface LimitChange {
   after: string;
 }
 
-/** What was entered otherwise than it is: to be sent, to be shown, and what can't be read. */
+/** The changed limits to send and to show, and the invalid entries. */
 export function changesOf(limits: Partial<TenantLimits>, texts: Record<string, string>) {
   const { config, errors } = configOf(LIMITS, texts);
   const changed: Record<string, unknown> = {};

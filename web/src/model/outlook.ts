@@ -1,7 +1,7 @@
-// What was predicted after steps beside what followed, and how old their weights are.
+// Predictions after steps compared with the outcomes, and the staleness of their weights.
 import type { StepView } from "../api/types";
 
-/** Tokens that a program generated after a step, so far; null where that is not known. */
+/** Tokens that a program has generated after a step so far; null if unknown. */
 export function followed(step: StepView, programTokens: number | null | undefined): number | null {
   const then = step.output_tokens_total ?? null;
   if (then === null || programTokens === null || programTokens === undefined) return null;

@@ -13,7 +13,7 @@ export interface Field {
 
 type Schema = Record<string, unknown>;
 
-/** The fields of a schema; null where it has more than a form of single values can show. */
+/** The fields of a schema; null if a form of single values can't represent it. */
 export function fieldsOf(schema: unknown): Field[] | null {
   if (!isObject(schema) || !isObject(schema.properties)) return null;
   const required = Array.isArray(schema.required) ? schema.required : [];

@@ -28,7 +28,7 @@ export function throughputBetween(points: Point[]): Throughput {
   };
 }
 
-/** Programs by what they do, at each point. */
+/** Programs by state at each point. */
 export function programStates(points: Point[]): {
   running: number[];
   queued: number[];
@@ -68,7 +68,7 @@ export function memoryShares(points: Point[], uses: string[]): (number | null)[]
 
 const MEMORY_SPAN = 5;
 
-/** Prompt tokens of the steps whose engine says how many it found in its cache, and those it found. */
+/** Prompt tokens of the steps whose engine reports cached tokens, and the cached ones. */
 export function cachedOf(steps: Pick<StepView, "prompt_tokens" | "cached_tokens">[]): {
   cached: number;
   prompt: number;
@@ -80,8 +80,8 @@ export function cachedOf(steps: Pick<StepView, "prompt_tokens" | "cached_tokens"
   };
 }
 
-/** The share of prompt tokens that were found in caches, over the last points: of steps whose engine
- *  says how many. */
+/** The share of prompt tokens found in caches over the last points, of steps whose engine
+ *  reports them. */
 export function hitRates(points: Point[], span = 10): (number | null)[] {
   const prompt = points.map(
     (point) => point.metrics.sum("treadle_cache_reported_prompt_tokens_total") ?? 0,

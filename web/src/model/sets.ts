@@ -1,12 +1,12 @@
-// Sets of policies for a what-if run: a list of names, or JSON for what names can't say.
+// Sets of policies for a what-if run: a list of names, or JSON if names are not enough.
 
-/** What the daemon takes. */
+/** A set in the daemon's format. */
 export const SETS_MAX = 8;
 
 /** A name, or an object with one. */
 export type SetSpec = string | ({ name: string } & Record<string, unknown>);
 
-/** The sets of a text, or what is wrong with it. */
+/** The sets of a text, or its error. */
 export function setsOf(text: string): { sets: SetSpec[]; error: string | null } {
   const wrong = (error: string) => ({ sets: [], error });
   let value: unknown;
@@ -25,14 +25,14 @@ export function setsOf(text: string): { sets: SetSpec[]; error: string | null } 
   return { sets: value as SetSpec[], error: null };
 }
 
-/** What a set is called; nothing for what is none. */
+/** The name of a set; null for an invalid one. */
 function nameOf(value: unknown): string | null {
   const name =
     typeof value === "object" && value !== null ? (value as { name?: unknown }).name : value;
   return typeof name === "string" && name !== "" ? name : null;
 }
 
-/** Sets as a text to begin with. */
+/** The initial text of the sets. */
 export function textOf(sets: SetSpec[]): string {
   return JSON.stringify(sets, null, 2);
 }

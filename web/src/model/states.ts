@@ -1,4 +1,4 @@
-// The states that something can be in: one name, one colour and one meaning on every page.
+// The states of programs and caches: one name, one colour and one meaning on every page.
 import type { ProgramView } from "../api/types";
 
 export type State =
@@ -27,15 +27,15 @@ export const STATES: Record<State, StateInfo> = {
   prefill: { label: "Prefill", meaning: "The worker computes the prompt." },
   decode: { label: "Decode", meaning: "The worker generates tokens." },
   tool: { label: "Tool", meaning: "A tool call runs; the KV cache stays on the worker." },
-  paused: { label: "Paused", meaning: "The program gave up its place on a worker." },
+  paused: { label: "Paused", meaning: "The program's placement on a worker was released." },
   offloaded: { label: "Offloaded", meaning: "The KV cache is in host memory." },
-  migrating: { label: "Moving", meaning: "The KV cache is on its way." },
+  migrating: { label: "Moving", meaning: "The KV cache is being moved." },
   recompute: { label: "Recompute", meaning: "A context is computed again." },
   shared: { label: "Shared", meaning: "Prefixes that several programs use." },
-  unused: { label: "Unused", meaning: "Memory that nobody uses." },
+  unused: { label: "Unused", meaning: "Memory that is not in use." },
   failed: { label: "Failed", meaning: "It did not succeed." },
   finished: { label: "Finished", meaning: "It is over." },
-  silent: { label: "Silent", meaning: "Nothing has come from its client for a long time." },
+  silent: { label: "Silent", meaning: "Its client has sent nothing for a long time." },
   life: { label: "Life", meaning: "A program from its beginning to its end, whatever it did." },
 };
 
@@ -50,7 +50,7 @@ export const USES: { use: string; label: string; state: State }[] = [
   { use: "unused", label: "Unused", state: "unused" },
 ];
 
-/** A program between steps that has changed nothing for so long may have been abandoned. */
+/** Time without change after which a program between steps counts as silent. */
 const SILENT_US = 10 * 60e6;
 
 /** The state that stands for a program as a whole, at a time of the journal. */

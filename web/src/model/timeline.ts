@@ -35,14 +35,14 @@ export interface TimelineInput {
   decisions: DecisionView[];
   events: EventView[];
   family?: Family;
-  /** Where spans end that are still open. */
+  /** The end of spans that are still open. */
   now: number;
   /** When the program ended, if it did. */
   endedAt: number | null;
   nameOf: (worker: string) => string;
 }
 
-/** Lays out what is known of a program. */
+/** Lays out the records of a program. */
 export function buildTimeline(input: TimelineInput): Timeline {
   const { steps, events, now, endedAt } = input;
   const end = endedAt ?? now;
@@ -131,7 +131,7 @@ function spansOfStep(
   };
 }
 
-/** Whether a step came to no good end. */
+/** Whether a step did not succeed. */
 export function isFailed(outcome: string | null | undefined): boolean {
   return ["failed", "cancelled", "interrupted", "refused"].includes(outcome ?? "");
 }

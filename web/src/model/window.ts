@@ -1,11 +1,11 @@
-// Which part of the journal a what-if run repeats: from what was entered to what the daemon takes.
+// The part of the journal that a what-if run repeats: from the entered text to the request.
 import type { WindowSpec } from "../api/types";
 import { count } from "../format/number";
 import { clockTime } from "../format/time";
 
 export type Span = "last" | "times" | "events" | "all";
 
-/** What was entered; texts as they are in their fields. */
+/** The entered texts of the fields. */
 export interface WindowForm {
   span: Span;
   minutes: string;
@@ -27,10 +27,10 @@ export interface Extent {
 
 type Errors = Partial<Record<keyof WindowForm, string>>;
 
-/** Events that a run takes at most. */
+/** Maximum number of events of a run. */
 const EVENTS_MAX = 2_000_000;
 
-/** The window, and what is wrong with each field. */
+/** The window, and the error of each field. */
 export function windowOf(
   form: WindowForm,
   extent: Extent | undefined,
@@ -69,7 +69,7 @@ export function windowOf(
 
 type Ends = ["fromTime", "toTime"] | ["fromSeq", "toSeq"];
 
-/** Both ends, null where nothing was entered. */
+/** Both ends, null for empty fields. */
 function readEnds(
   form: WindowForm,
   fields: Ends,
@@ -86,7 +86,7 @@ function readEnds(
   return [end(fields[0]), end(fields[1])];
 }
 
-/** Says where the ends are the wrong way around, or beside the journal. */
+/** Checks that the ends are in order and inside the journal. */
 function checkEnds(
   [first, last]: Ends,
   [from, to]: [number | null, number | null],
@@ -101,7 +101,7 @@ function checkEnds(
     errors[last] = `The journal begins with ${shown(begin)}.`;
 }
 
-/** Null where nothing was entered, undefined where it can't be read. */
+/** Null for an empty text, undefined for an invalid one. */
 function timeOf(text: string): number | null | undefined {
   if (text.trim() === "") return null;
   const milliseconds = new Date(text).getTime();

@@ -26,7 +26,7 @@ interface Props {
   span?: Span;
 }
 
-/** A run of so many minutes, of which the first are shaded, for what the label says. */
+/** A run of `minutes` minutes, whose first `shaded` minutes are shaded and labelled. */
 export interface Span {
   minutes: number;
   shaded: number;
@@ -172,7 +172,7 @@ function axesOf({ format = short, span }: Props): uPlot.Axis[] {
   ];
 }
 
-/** Shades the first minutes, behind everything else, and says what they are where there is room. */
+/** Shades the first minutes behind everything else, and labels them if there is room. */
 function shade(plot: uPlot, { shaded, label }: Span): void {
   const { ctx, bbox } = plot;
   const width = plot.valToPos(shaded, "x", true) - bbox.left;

@@ -1,4 +1,4 @@
-// A table of rows, of which only those in sight are in the document.
+// A virtualised table: only visible rows are in the document.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef } from "react";
 import { Icon } from "./Icon";
@@ -12,9 +12,9 @@ export interface Column<T> {
   /** Its share of the width, as in CSS grids. */
   width: string;
   numeric?: boolean;
-  /** Left out where the screen is narrow. */
+  /** Hidden on narrow screens. */
   wideOnly?: boolean;
-  /** The name that the daemon sorts by, where it does. */
+  /** The daemon's sort key, if the column can be sorted. */
   sort?: string;
 }
 

@@ -1,4 +1,4 @@
-// Panels, figures, and what a page shows while it has nothing, or can't have it.
+// Panels, figures, and empty, loading and failed states.
 import type { ReactNode } from "react";
 import { ApiError } from "../api/client";
 import { Icon, type IconName } from "./Icon";

@@ -14,7 +14,7 @@ export function Text({ value, max = 300 }: { value: string; max?: number }) {
   );
 }
 
-/** A block of foreign text with its line ends, cut until more is asked for. */
+/** A block of foreign text with its line ends, cut until the user expands it. */
 export function TextBlock({ value }: { value: string }) {
   const [shown, setShown] = useState(SHOWN_MAX);
   const { text, left } = cut(value, shown);

@@ -5,11 +5,11 @@ import { useTick } from "../live/hooks";
 
 interface Props {
   us: number;
-  /** Whose clock: that of the journal, or the wall clock. */
+  /** The clock: that of the journal, or the wall clock. */
   clock?: "journal" | "wall";
-  /** Show the time of day instead of how long ago; with milliseconds where that is asked for. */
+  /** Show the time of day instead of how long ago, optionally with milliseconds. */
   exact?: boolean | "ms";
-  /** It may lie ahead; otherwise what does is taken for now, as clocks differ. */
+  /** It may lie ahead; otherwise a future time is shown as now, because clocks differ. */
   ahead?: boolean;
 }
 

@@ -8,7 +8,7 @@ const watchers = new Set<() => void>();
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let theme: Theme = read();
 let version = 0;
-/** What was asked for since colours last changed: each answer takes the browser long. */
+/** Cache of resolved colours since the last change: resolving is slow in browsers. */
 const colors = new Map<string, string>();
 
 function read(): Theme {
@@ -64,7 +64,7 @@ export function colorOf(token: string): string {
   return resolved(`var(--${token})`);
 }
 
-/** The same, softened for large areas. */
+/** The colour of a token, softened for large areas. */
 export function fillOf(token: string): string {
   return resolved(`color-mix(in srgb, var(--${token}) 74%, var(--surface))`);
 }

@@ -14,7 +14,7 @@ export function Tour() {
   return at !== null && step ? <Running at={at} step={step} /> : <Offer />;
 }
 
-/** For those who have never been here, once they may see something. */
+/** Offers the tour on the first visit, once the visitor may see data. */
 function Offer() {
   const offered = useTourOffered();
   const { data } = useQuery(whoami);
@@ -113,7 +113,7 @@ function Card({
   );
 }
 
-/** Opens the page of a step; says whether it needs a program and there is none. */
+/** Opens the page of a step; returns whether it needs a program that does not exist. */
 function usePage(at: number, step: TourStep): boolean {
   const navigate = useNavigate();
   const { data: program } = useQuery(example);

@@ -1,4 +1,4 @@
-// What the guided tour says: the question that each part of three pages answers.
+// Texts of the guided tour: the question that each part of three pages answers.
 
 export interface TourStep {
   page: "overview" | "program" | "policies";
@@ -26,7 +26,7 @@ export const STEPS: TourStep[] = [
     title: "What are the programs doing?",
     text: [
       "An agent alternates between LLM calls and tools. While a tool runs, its KV cache computes nothing and still fills memory.",
-      "Where memory runs short, treadle pauses a program and gives its place to another one. Much in the queue beside much held for tools means that steps wait for tools of others.",
+      "When memory runs short, treadle pauses a program and gives its placement to another one. If much is queued and much memory is held for tools, steps wait for other programs' tools.",
     ],
   },
   {
@@ -35,7 +35,7 @@ export const STEPS: TourStep[] = [
     title: "What does the memory go to?",
     text: [
       "Every token-second of KV memory is booked to one use. Decode and prefill make progress.",
-      "Held for tools is the price of keeping a cache, recompute the price of having given it up. A good policy keeps both small.",
+      "Held for tools is the cost of keeping a cache, recompute the cost of having dropped it. A good policy keeps both small.",
     ],
   },
   {
@@ -52,8 +52,8 @@ export const STEPS: TourStep[] = [
     target: ".decisions",
     title: "The reason is on record",
     text: [
-      "Each placement, pause, restore and move is here with its cause, the figures that it went by, who else was in question, and what would have changed it.",
-      "Inputs shows all that the policy was told. So a wait ends in a sentence such as: the worker's programs needed more than its high watermark.",
+      "Each placement, pause, restore and move is here with its cause, its figures, the alternatives, and what would have changed it.",
+      "Inputs shows everything that the policy received. So each wait has an explanation such as: the worker's programs needed more than its high watermark.",
     ],
   },
   {
@@ -61,8 +61,8 @@ export const STEPS: TourStep[] = [
     target: ".bindings",
     title: "Who decided that?",
     text: [
-      "One policy answers each kind of question, for all jobs or for one. Where it fails, the built-in default answers.",
-      "A shadow is asked and compared, never obeyed. A canary decides for a share of the programs, and is ended if they fare worse. Both can be promoted, and rolled back.",
+      "One policy answers each kind of question, for all jobs or for one. If it fails, the built-in default answers.",
+      "A shadow's answers are compared, never applied. A canary decides for a share of the programs, and is removed if they fare worse. Both can be promoted, and rolled back.",
     ],
   },
   {

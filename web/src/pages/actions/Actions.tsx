@@ -1,5 +1,4 @@
-// Tool calls and rewards that treadle runs: what they draw from, what became of each, and where
-// its time went.
+// Tool calls and rewards that treadle runs: their resources, their outcomes and times.
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type ActionFilter, actions, memory, resources } from "../../api/queries";
@@ -47,7 +46,7 @@ export function Actions() {
             treadle can run tool calls and rewards itself, and share cores, GPUs and quotas among
             them one by one.
             {off
-              ? " Its processes run as the daemon's user, so it is off until it is asked for:"
+              ? " Its processes run as the daemon's user, so it is off by default:"
               : null}
           </p>
           <Command>

@@ -243,7 +243,7 @@ function Critical({ lane }: { lane: ProgramLane }) {
 function More({ job, shown }: { job: string | undefined; shown: number }) {
   return (
     <p className="field-note">
-      These are the newest {shown}, and which one ends last is said of these alone.{" "}
+      These are the newest {shown}; the one that ends last is marked among these only.{" "}
       <Link to="/programs" search={job ? { job } : {}}>
         All programs
       </Link>

@@ -14,16 +14,16 @@ import { scopeOfNew } from "./scope";
 type Role = "shadow" | "canary" | "active";
 
 const ROLES: { role: Role; label: string; meaning: string }[] = [
-  { role: "shadow", label: "Shadow", meaning: "It is asked and compared, never obeyed." },
+  { role: "shadow", label: "Shadow", meaning: "Its answers are compared, never applied." },
   {
     role: "canary",
     label: "Canary",
-    meaning: "It is obeyed for a share of the programs, and ended if they fare worse.",
+    meaning: "Its answers are applied to a share of the programs; it ends if they fare worse.",
   },
   {
     role: "active",
     label: "Active",
-    meaning: "Its answers are obeyed, from the next question on.",
+    meaning: "Its answers are applied, from the next question on.",
   },
 ];
 

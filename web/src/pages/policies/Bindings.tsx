@@ -1,4 +1,4 @@
-// Which policy answers in each world, for whom, and who is on trial beside it.
+// The bindings of each world: active policies, their scope, canaries and shadows.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { call } from "../../api/client";
@@ -119,7 +119,7 @@ function Binding({ binding, scope }: Bound) {
   );
 }
 
-/** What a role's policy is configured with; nothing where that is not on record, or not shown. */
+/** The configuration of a role's policy; nothing if it is not on record, or not shown. */
 function Config({ binding, of }: { binding: BindingShown; of: "active" | "canary" | "shadow" }) {
   const config = binding.on_record?.[of]?.config;
   if (!config) return null;
@@ -233,7 +233,7 @@ function RoleActions({
       />
       <Confirm
         title={`End this ${kind}?`}
-        text="It is asked no more."
+        text="It gets no more questions."
         action="End it"
         onConfirm={end}
         trigger={(open) => (

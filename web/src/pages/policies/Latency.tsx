@@ -60,9 +60,9 @@ export function Latency({ statistics }: { statistics: VersionFigures }) {
         </tbody>
       </table>
       <p className="field-note">
-        p50 and p99 are of the latest 512 answers at most. An answer may take{" "}
-        {duration(deadline_ms * 1000)}; past that, the built-in default answers. Where scheduling
-        waits for it, <code>plugins.hot_deadline_ms</code> sets that. Fuel bounds replays alone.
+        p50 and p99 are of at most the latest 512 answers. An answer may take{" "}
+        {duration(deadline_ms * 1000)}; past that, the built-in default answers. If scheduling waits
+        for it, <code>plugins.hot_deadline_ms</code> sets that. Fuel limits only replays.
       </p>
     </Panel>
   );

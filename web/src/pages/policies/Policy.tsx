@@ -108,8 +108,8 @@ function Bind({ plugin }: { plugin: PluginDetails }) {
 function Calls({ statistics }: { statistics: VersionFigures | null | undefined }) {
   if (!statistics) {
     return (
-      <Empty icon="policies" title="It was not asked lately">
-        <p>Bind it as a shadow: it is asked, compared, and never obeyed.</p>
+      <Empty icon="policies" title="It was not called lately">
+        <p>Bind it as a shadow: its answers are compared, and never applied.</p>
       </Empty>
     );
   }
@@ -146,7 +146,7 @@ function Log({ digest }: { digest: string }) {
   const { data, error, isPending, refetch } = useQuery(pluginLogs(digest));
   if (isPending) return <Loading rows={4} />;
   if (!data) return <Failure error={error} retry={() => void refetch()} />;
-  // The newest are what one comes for.
+  // Shows the newest lines first.
   const lines = data.lines.toReversed();
   if (lines.length === 0) {
     return (

@@ -1,4 +1,4 @@
-// Puts the policies of a set on trial for the jobs that it was compared with.
+// Makes the policies of a set canaries for the jobs of the comparison.
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";

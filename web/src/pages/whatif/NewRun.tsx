@@ -1,4 +1,4 @@
-// Asks for a run: which sets of policies, over which part of the journal or which trace.
+// The form for a run: its sets of policies, and its part of the journal or its trace.
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { ApiError, call } from "../../api/client";
@@ -29,10 +29,10 @@ const NOTHING: WindowForm = {
 
 export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
   const [names, setNames] = useState<string[]>(["recorded", "sticky"]);
-  /** The sets as JSON, where they are written so. */
+  /** The sets as JSON, if they are written that way. */
   const [json, setJson] = useState<string | null>(null);
   const [form, setForm] = useState(NOTHING);
-  /** The trace, where none of the journal is repeated. */
+  /** The trace, if the run does not repeat the journal. */
   const [trace, setTrace] = useState<Trace | null>(null);
   const [texts, setTexts] = useState<Record<string, string>>({});
   const [profile, setProfile] = useState("");
@@ -84,7 +84,7 @@ export function NewRun({ onStarted }: { onStarted: (run: string) => void }) {
           <SchemaFields fields={fields} texts={texts} errors={settings.errors} onChange={edit} />
           <ProfileField
             text={profile}
-            initial={trace ? "glm-4.6-8xh100" : "the engines are asked"}
+            initial={trace ? "glm-4.6-8xh100" : "as measured at the engines"}
             error={profileError}
             onChange={setProfile}
           />

@@ -1,4 +1,4 @@
-// What a run found: the sets side by side, and the first decisions that differ.
+// The report of a run: the sets side by side, and the first decisions that differ.
 import type { RunView, WhatIfCuts, WhatIfRecorded, WhatIfReport, WhatIfSet } from "../../api/types";
 import { count, plural, short } from "../../format/number";
 import { duration } from "../../format/time";
@@ -131,7 +131,7 @@ const CUTS: [keyof WhatIfCuts, string][] = [
   ["worker_changes", "changes of workers are not replayed"],
 ];
 
-/** What a set's policies computed for one question. */
+/** Computing time of a set's policies per question. */
 function fuelOf(set: WhatIfSet): string {
   const { fuel, answered, faults } = set.policies;
   return short(fuel / Math.max(1, answered + faults));

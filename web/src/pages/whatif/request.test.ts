@@ -1,4 +1,4 @@
-// What is asked for of a run.
+// Requests for runs.
 import { expect, it } from "vitest";
 import { configOf } from "../../model/schemaForm";
 import { requestOf, SHAPE, settingsOf } from "./request";

@@ -1,4 +1,4 @@
-// What a run can be asked for: the daemon's bounds and defaults, and the body of the request.
+// The settings of a run: the daemon's bounds and defaults, and the body of the request.
 import type { StartRun, WindowSpec } from "../../api/types";
 import { configOf, type Field } from "../../model/schemaForm";
 import type { SetSpec } from "../../model/sets";
@@ -21,7 +21,7 @@ const OF_JOURNAL: Field[] = [
     "slot_lag_s",
     "number",
     2,
-    "A program that opens so many seconds after another one's end takes its slot. Raise it where the journal's clock runs faster.",
+    "A program that opens within this many seconds after another one's end takes its slot. Raise it if the journal's clock runs faster.",
     0,
     86_400,
   ),
@@ -30,7 +30,7 @@ const OF_TRACE: Field[] = [
   field("kv_tokens", "integer", "by kv_fraction", `${KV_TOKENS} Instead of kv_fraction.`, 1),
 ];
 
-/** How the programs of a trace are run. */
+/** Settings for running the programs of a trace. */
 export const SHAPE: Field[] = [
   field("engines", "integer", 2, "How many engines there are.", 1, 64),
   field("programs", "integer", 64, "Programs that are live at once.", 1, 10_000),
@@ -57,12 +57,12 @@ function field(
   return { key, kind, initial, description, min, max, required: false, choices: [] };
 }
 
-/** How replays of the journal, or of a trace, are made. */
+/** Settings of replays of the journal or of a trace. */
 export function settingsOf(isTrace: boolean): Field[] {
   return [...SETTINGS, ...(isTrace ? OF_TRACE : OF_JOURNAL)];
 }
 
-/** What is asked for with these texts of fields: a trace, or else a window of the journal. */
+/** The request for these field texts: of a trace, or else of a window of the journal. */
 export function requestOf(
   sets: SetSpec[],
   work: WindowSpec | Trace,

@@ -1,4 +1,4 @@
-// What of a set can be put on trial.
+// The policies of a set that can become canaries.
 import { expect, it } from "vitest";
 import type { BindingShown, PluginView, WhatIfSet } from "../../api/types";
 import { trialsOf } from "./trials";
@@ -26,7 +26,7 @@ it("the policies count that are stored and were chosen", () => {
   expect(told(of({ version: "2" }), [])).toEqual([]);
 });
 
-it("a role counts with the same configuration alone", () => {
+it("a role counts only with the same configuration", () => {
   const roleWith = (config: object) => told(of(), [bound(config)])[0]?.role;
   expect(roleWith({})).toBe("active");
   expect(roleWith({ a: 1 })).toBeNull();

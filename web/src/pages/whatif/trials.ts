@@ -1,4 +1,4 @@
-// Which policies of a set can be put on trial, and where they are already.
+// The policies of a set that can become canaries, and their present roles.
 import type { BindingShown, PluginView, WhatIfPolicy, WhatIfSet } from "../../api/types";
 import { digestOf } from "../policies/names";
 
@@ -12,7 +12,7 @@ export interface Trial {
   replaces: string | null;
 }
 
-/** What a set could be tried with; nothing where its policies are not stored here. */
+/** The canaries for a set; empty if its policies are not stored here. */
 export function trialsOf(
   set: WhatIfSet,
   plugins: PluginView[],

@@ -37,10 +37,10 @@ it("each measure has its own winner, and chance none", () => {
 });
 
 it("one seed has no winner", () => {
-  const alone = {
+  const single = {
     name: "alone",
     makespan_s: { mean: 1 },
     against_first: { makespan_ratio: { mean: 0.1 } },
   };
-  expect(told(report([set("first", 10, 1, 0.5), alone]))).toEqual([]);
+  expect(told(report([set("first", 10, 1, 0.5), single]))).toEqual([]);
 });

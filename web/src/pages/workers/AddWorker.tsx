@@ -73,7 +73,7 @@ export function AddWorker({
               className="input"
               inputMode="numeric"
               pattern="\d*"
-              placeholder="the engine is asked"
+              placeholder="read from the engine"
               value={capacity}
               onChange={(event) => setCapacity(event.target.value)}
             />

@@ -49,7 +49,7 @@ export function WorkerActions({ worker }: { worker: WorkerView }) {
   const others = (data?.workers ?? []).filter(
     (one) => one.id !== worker.id && one.is_healthy && stateOf(one) === "active",
   );
-  const alone =
+  const warning =
     others.length === 0 ? " No other worker takes programs now: new ones will wait." : "";
   const change = async ({ to, done }: Change) => {
     await call("patch", "/api/v1/workers/{worker}", {
@@ -65,7 +65,7 @@ export function WorkerActions({ worker }: { worker: WorkerView }) {
         <Confirm
           key={one.to}
           title={`${one.action} worker ${worker.id}?`}
-          text={one.text(worker) + (one.to === "active" ? "" : alone)}
+          text={one.text(worker) + (one.to === "active" ? "" : warning)}
           action={one.action}
           onConfirm={() => change(one)}
           trigger={(open) => (

@@ -1,4 +1,4 @@
-// What is known of a worker, in words.
+// Facts about a worker, in words.
 import { expect, it } from "vitest";
 import { abilitiesOf } from "./parts";
 

@@ -1,4 +1,4 @@
-// What is known of a worker: its state, its memory and its cache.
+// A worker's state, memory and cache.
 import type { Capabilities, MemoryReport, WorkerView } from "../../api/types";
 import { USES } from "../../model/states";
 
@@ -26,27 +26,27 @@ const ABILITIES: [keyof Omit<Capabilities, "missing">, string][] = [
   ["continues", "stop in the middle of an answer and go on later"],
 ];
 
-/** What an engine can and cannot do, in words; neither where it is not known. */
+/** Supported and unsupported features of an engine, in words; unknown ones are in neither list. */
 export function abilitiesOf(capabilities: Capabilities): { can: string[]; cannot: string[] } {
   const those = (value: boolean) =>
     ABILITIES.filter(([key]) => capabilities[key] === value).map(([, words]) => words);
   return { can: those(true), cannot: those(false) };
 }
 
-/** What its operator lets a worker do, or why its engine takes no steps; a daemon that knows no states has active ones. */
+/** The worker's state, or why its engine takes no steps; "active" from daemons without states. */
 export function stateOf(worker: WorkerView): string {
   return worker.state ?? "active";
 }
 
-/** How each state is shown, and what it means. */
+/** Tone and meaning of each state. */
 export const WORKER_STATES: Record<
   string,
   { tone: "neutral" | "good" | "warn" | "accent"; meaning: string }
 > = {
-  active: { tone: "neutral", meaning: "It is given programs." },
-  cordoned: { tone: "warn", meaning: "It is given no more programs; those that it has stay." },
-  draining: { tone: "warn", meaning: "It is given no more programs; those that it has leave it." },
+  active: { tone: "neutral", meaning: "It gets programs." },
+  cordoned: { tone: "warn", meaning: "It gets no more programs; those that it has stay." },
+  draining: { tone: "warn", meaning: "It gets no more programs; those that it has leave it." },
   asleep: { tone: "warn", meaning: "Its engine sleeps: it gets no steps until it is woken." },
-  paused: { tone: "warn", meaning: "Its engine is paused: it gets no steps until it goes on." },
+  paused: { tone: "warn", meaning: "Its engine is paused: it gets no steps until it resumes." },
   drained: { tone: "accent", meaning: "No program is left on it: it can be removed." },
 };

@@ -1,4 +1,4 @@
-// What is under the pointer.
+// Describes the span under the pointer.
 import { duration, fullTime, preciseTime } from "../../format/time";
 import { STATES } from "../../model/states";
 import type { Lane, Span } from "../../model/timeline";

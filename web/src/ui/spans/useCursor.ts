@@ -14,10 +14,10 @@ import { type Place, walk } from "./walk";
 const BEGIN = 0.2;
 
 interface Cursor {
-  /** Of the lane. */
+  /** Number of the lane. */
   id: string;
   span: number;
-  /** What it was when it was chosen: that is read out once. */
+  /** The span when it was chosen, which is read out once. */
   words: string;
 }
 
@@ -84,7 +84,7 @@ function scrollTo(scroller: HTMLElement | null, top: number, layout: Layout): vo
   else if (top > scroller.scrollTop + room) scroller.scrollTop = top - room;
 }
 
-/** What a screen reader says of a span. */
+/** The screen-reader text of a span. */
 function wordsOf(span: Span, lane: Lane, at: number): string {
   const state = STATES[span.state].label;
   return [
