@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks all dependencies against deny.toml with cargo-deny, which scripts/setup.sh builds: what is
-# banned, licences and sources; and the advisories of RustSec where their database can be fetched.
+# Checks all dependencies against deny.toml with cargo-deny, which scripts/setup.sh builds:
+# bans, licences and sources; and the advisories of RustSec if their database can be fetched.
 #
 #   scripts/check-dependencies.sh
 set -euo pipefail
@@ -10,7 +10,7 @@ readonly DENY=.treadle/tools/bin/cargo-deny
 
 say() { printf 'check-dependencies: %s\n' "$*" >&2; }
 
-# Several versions of one crate are a warning, of which there are many.
+# Several versions of one crate are only a warning: there are many.
 check() {
   "$DENY" --log-level error check --hide-inclusion-graph "$@"
 }

@@ -13,7 +13,7 @@ fail() {
 FOLDER=""
 # Further arguments of the servers.
 SERVER_ARGS=()
-# Held open by this process alone: a server ends when its input does.
+# Only this process holds it open: a server ends when its input does.
 INPUTS=()
 
 end() {
@@ -26,7 +26,7 @@ end() {
   [[ -z "$FOLDER" ]] || rm -rf "$FOLDER"
 }
 
-# Starts a server in the background; what it says goes to a file.
+# Starts a server in the background; its output goes to a file.
 start() {
   local name="$1" input
   exec {input}> >(exec "$PYTHON" "tests/engines/${ENGINE}_server.py" "$FOLDER/model" \
@@ -35,7 +35,7 @@ start() {
   eval "PID_$name=$!"
 }
 
-# Waits for what a server says, and gives its URL.
+# Waits for a server's first line, and prints its URL.
 url_of() {
   local name="$1" pid_name="PID_$1"
   while [[ ! -s "$FOLDER/$name.json" ]]; do
@@ -65,7 +65,7 @@ start_two() {
 }
 
 # Runs ignored end-to-end tests by a part of their names, and arguments of the test program. One at a
-# time: each looks at what the servers count.
+# time: each reads the servers' counters.
 run_ignored() {
   cargo test --locked --workspace --test e2e -- --ignored --nocapture --test-threads=1 "$@"
 }

@@ -5,9 +5,9 @@
 #   scripts/fuzz-api.sh SECONDS [SEED]   any seed unless one is given
 #
 # The engines are simulated, the store is in memory, and all callers are admins. Requests that take the
-# engines away are left out: without them every request is refused. So are paths that answer as another
-# service does with a status of 5xx: those of SWE-ReX, and what treadle lacks of E2B. There are no
-# sandboxes: their paths are tried as far as the refusal that says so.
+# engines away are left out: without them every request is refused. So are paths that mirror another
+# service's 5xx status: those of SWE-ReX, and unsupported ones of E2B. Sandboxes are off: requests to
+# their paths only test the refusal.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs other routers in .treadle/peers, to run them in front of the same engines as treadle, and
-# writes .treadle/peers/peers.json: how each is started and told which program a request is of. Quick
+# writes .treadle/peers/peers.json: how each is started and how requests name their program. Quick
 # when nothing is missing. None of their code is part of this repository.
 #
 #   scripts/peers.sh                  from PyPI: vllm-router, smg and sglang-router
@@ -8,18 +8,18 @@
 #                                     github.com/ThunderAgent-org/ThunderAgent, a7eef77 or later
 #
 # peers.json is a list. In a `command`:
-#   {engines}            alone: one argument for each engine's URL
+#   {engines}            as a whole argument: one argument for each engine's URL
 #   {engines_csv}        the URLs with commas between
-#   {port}, {spare_port} where it listens, and a free port for what else it opens
+#   {port}, {spare_port} where it listens, and a free port for anything else that it opens
 #   {capacity_tokens}    what one engine's KV cache holds
 #   {time_scale}         how much faster than the wall clock the engines run
 #   {seconds=N}          N seconds of theirs in seconds of the wall clock: N / time_scale
-#   {whole_seconds=N}    the same where only whole seconds are taken: at least 1
-#   {prompt_seconds=N}   the same for what an engine takes for N tokens of a prompt
+#   {whole_seconds=N}    the same in whole seconds: at least 1
+#   {prompt_seconds=N}   the time in which an engine computes N tokens of a prompt
 # It is up when GET `ready` answers 200. A program's id goes in the header `header` and in the body's
 # `body_field`, whose dots are objects within objects; its last request sets `last_field` (field, value),
 # and `release` is posted {"program_id": ID} after it. The id of the program that started it goes in
-# `parent_header` and `parent_field`, with `waits_field` (field, value). What is null is not sent.
+# `parent_header` and `parent_field`, with `waits_field` (field, value). Null fields are not sent.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ readonly FOLDER="$PWD/.treadle/peers"
 readonly VLLM_ROUTER=0.1.17
 readonly SMG=1.13.0
 readonly SGLANG_ROUTER=0.3.2
-# All that smg needs to route over HTTP; it asks for gRPC too.
+# All that smg needs to route over HTTP; its package also requires gRPC.
 readonly SETPROCTITLE=setproctitle==1.3.8
 readonly THUNDERAGENT_PACKAGES=(fastapi==0.165.0 httpx==0.28.1 uvicorn==0.54.0)
 
@@ -139,7 +139,7 @@ add("vllm-router-program", vllm_router,
     [*command, *with_programs, "--program-scheduling-config-json", program], "/health",
     session, body_field=f"{context}.program_id", parent_field=f"{context}.parent_program_id",
     waits_field=[f"{context}.blocks_parent", True], last_field=[f"{context}.expected_resume", False])
-# vLLM 0.26 refuses an object in `vllm_xargs`: in front of it only the header tells.
+# vLLM 0.26 refuses an object in `vllm_xargs`: in front of it only the header names the program.
 add("vllm-router-program-header", vllm_router,
     [*command, *with_programs, "--program-scheduling-config-json", program], "/health", session)
 add("vllm-router-sticky", vllm_router, [*command, "--policy", "consistent_hash"], "/health", session)
@@ -148,7 +148,7 @@ add("vllm-router-round-robin", vllm_router, [*command, "--policy", "round_robin"
 command = rust("smg", ["smg", "launch"], "warn")
 command += "--backend vllm --disable-tokenizer-autoload --policy cache_aware".split()
 # By default it moves requests off an engine whose KV cache is 80% full, which here is all the time and
-# costs it steps where the engines have host memory.
+# costs it steps if the engines have host memory.
 command += ["--disable-worker-overload-protection"]
 command += ["--load-monitor-interval", "{whole_seconds=10}", "--worker-warmup-secs", "{whole_seconds=60}"]
 command += ["--eviction-interval-secs", "{whole_seconds=60}"]

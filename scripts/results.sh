@@ -5,7 +5,7 @@
 #   scripts/results.sh              all of them, which takes hours
 #   scripts/results.sh NAME ...     some of them
 #
-# Left out is what the page has of real engines and GPUs (peers, jobs, lab and calibrate with --engines or
+# Left out are the figures of real engines and GPUs (peers, jobs, lab and calibrate with --engines or
 # --url, scripts/test-vllm.sh, make bench-vllm), tests/engines/independent.py, make chaos, builds of
 # policies, shell-actions with --sandboxes or --postgres, sandboxes (Linux, as root), and figures in its
 # text that are of other seeds or options. Of other routers, all that are installed run.
@@ -73,7 +73,7 @@ profiles() {
   done
 }
 
-# SPEED in tokens a second, and what attention adds in picoseconds.
+# SPEED in tokens a second, and the extra time of attention in picoseconds.
 profile() {
   cat <<EOF
 {"version": 1, "profile": {"name": "glm-4.6-8xh100 at $1 tokens/s, attention $2 ps",
@@ -88,7 +88,7 @@ measure() {
   local name="$1" began=$SECONDS
   shift
   say "$name: $*"
-  # Whole or not at all.
+  # Written atomically.
   "$@" >"$FOLDER/$name.part" || return 1
   mv "$FOLDER/$name.part" "$FOLDER/$name.json"
   {

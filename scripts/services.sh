@@ -2,16 +2,16 @@
 # Private PostgreSQL and RabbitMQ servers for tests, found where Debian installs them. They listen on
 # 127.0.0.1 only, keep to their durable settings, and have nothing to do with a server of the system.
 #
-#   scripts/services.sh start [SERVICE]     start what does not run, wait for it, print its variables
+#   scripts/services.sh start [SERVICE]     start missing servers, wait for them, print their variables
 #   scripts/services.sh env                 print them again: eval "$(scripts/services.sh env)"
 #   scripts/services.sh url SERVICE         print one URL
-#   scripts/services.sh status              say what runs
+#   scripts/services.sh status              list running servers
 #   scripts/services.sh kill SERVICE        kill -9 all processes of one server
 #   scripts/services.sh restart SERVICE     end it properly if it runs, start it on the same data
-#   scripts/services.sh stop [SERVICE]      end what this script has started; data stays
+#   scripts/services.sh stop [SERVICE]      stop servers of this script; data stays
 #   scripts/services.sh remove              stop, and remove the folder
 #
-# SERVICE is postgres or rabbitmq. Where TREADLE_TEST_POSTGRES_URL or TREADLE_TEST_AMQP_URL is set,
+# SERVICE is postgres or rabbitmq. If TREADLE_TEST_POSTGRES_URL or TREADLE_TEST_AMQP_URL is set,
 # that server is used and none of this kind is started.
 #
 # Options before the command make servers of one test, apart from the others:
@@ -187,7 +187,7 @@ born() {
   fi
 }
 
-# The server's process id, if the process that has it was born when the server was.
+# The server's process id, if that process has the server's start time.
 pid_of() {
   local pid since
   [[ -s "$FOLDER/$1.pid" ]] || return 1
@@ -206,7 +206,7 @@ tree_of() {
 
 is_gone() {
   local state
-  # What has ended and was not waited for counts as gone.
+  # A zombie counts as gone.
   state="$(ps -o state= -p "$1" 2>/dev/null)" || return 0
   [[ "$state" == Z* ]]
 }
@@ -281,7 +281,7 @@ unix_socket_directories = ''
 max_connections = 300
 shared_buffers = 128MB
 max_wal_size = 2GB
-# What is committed stays: the defaults, said aloud.
+# Committed data must survive kills: the defaults, made explicit.
 fsync = on
 synchronous_commit = on
 full_page_writes = on

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the packages that tests/e2e/sandboxes/swerex_clients.txt lists, from PyPI, each line into a
-# folder of its own in .treadle/swerex. Of verl one file is read: what it needs is left out. Quick when
+# separate folder in .treadle/swerex. Of verl one file is used: its dependencies are left out. Quick when
 # all are there.
 set -euo pipefail
 cd "$(dirname "$0")/.."

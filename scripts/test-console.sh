@@ -57,7 +57,7 @@ start_agents() {
   done
 }
 
-# One of each that the page of actions distinguishes; the first has an output.
+# One action of each outcome on the page of actions; the first has an output.
 run_actions() {
   local run=("$BINARY" actions run --url "$URL" --token "$TOKEN" --)
   "${run[@]}" sh -c 'echo hello; nproc' >/dev/null

@@ -2,13 +2,13 @@
 # Runs the tests that need real vLLM servers.
 #
 #   scripts/test-vllm.sh            the tests, with a tiny model
-#   scripts/test-vllm.sh figures    what moves of caches take, with a larger one
+#   scripts/test-vllm.sh figures    times of moves of caches, with a larger one
 #   scripts/test-vllm.sh peers SHAPE TIMES ...
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
 #                                   arguments (--systems sticky,treadle); the model is tiny, medium or
 #                                   small, host memory TIMES the KV memory, 0 for none
-#   scripts/test-vllm.sh lab ...    whether what-if replay foresees what two servers with a medium model and
-#                                   no host memory do, by treadle-bench lab with what calibrate measures
+#   scripts/test-vllm.sh lab ...    whether what-if replay predicts two servers with a medium model and
+#                                   no host memory, by treadle-bench lab with calibrate's measurements
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with

@@ -59,7 +59,7 @@ def weights(shape):
         return np.ones(width, dtype=np.float32)
 
     head = matrix(WORDS, width)
-    # Marks and single bytes are never the likeliest: a byte alone may be no text.
+    # Marks and single bytes are never the likeliest: a single byte may be invalid text.
     head[:len(SPECIAL) + 256] = 0
     made = {
         "model.embed_tokens.weight": matrix(WORDS, width, scale=1.0),

@@ -69,7 +69,7 @@ class Engine:
         return True
 
     def keep(self, block):
-        """In host memory, the least recently used going."""
+        """Copies a block to host memory, evicting the least recently used."""
         self.host[block] = None
         self.host.move_to_end(block)
         while len(self.host) > self.host_blocks:
@@ -119,7 +119,7 @@ class Engine:
                 budget -= r["left"]
 
     def release(self, r):
-        """What was computed of its prompt stays in the cache, its end to go first."""
+        """The computed part of its prompt stays in the cache; its end is evicted first."""
         self.private -= r["private"]
         for at, block in reversed(list(enumerate(r["hashes"][: (r["prompt"] - r["left"]) // BLOCK]))):
             if at < len(r["held"]):
@@ -291,7 +291,7 @@ def workload(args):
 
 
 class Front:
-    """What stands before the engines, and how it is told which program a request is of."""
+    """The router before the engines, and how requests name their program."""
 
     def __init__(self, args, engines, capacity_tokens):
         self.args, self.port = args, 20_000 + os.getpid() % 5_000
@@ -396,7 +396,7 @@ class Crowd:
 
 
 def held_by(crowd, names):
-    """Tokens that these programs' caches hold, what they share once."""
+    """Tokens in these programs' caches, shared ones once."""
     shared, private = {}, 0
     for name in names:
         private += crowd.contexts[name]

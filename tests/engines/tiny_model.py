@@ -85,7 +85,7 @@ def add_weights(writer):
         writer.add_tensor(f"{name}.weight", np.ones(width, dtype=np.float32))
 
     matrix("token_embd", WORDS, WIDTH, scale=1.0)
-    # Marks and single bytes are never the likeliest: a byte alone may be no text.
+    # Marks and single bytes are never the likeliest: a single byte may be invalid text.
     matrix("output", WORDS, WIDTH, silent_rows=len(SPECIAL) + 256)
     ones("output_norm", WIDTH)
     for layer in range(LAYERS):

@@ -46,7 +46,7 @@ def moves(lease_s):
 
 
 def scarce(model, times):
-    """Arguments for scarce KV memory, and host memory of so many times its size."""
+    """Arguments for scarce KV memory, and host memory as a multiple of it."""
     memory = ["--num-gpu-blocks-override", str(KV_TOKENS // BLOCK), "--max-model-len", str(KV_TOKENS // 2)]
     if times == 0:
         return memory

@@ -1,4 +1,4 @@
-"""What agents do with the packages of OpenAI, Anthropic and LiteLLM: python clients.py URL MODEL PART."""
+"""Typical agent calls with the packages of OpenAI, Anthropic and LiteLLM: python clients.py URL MODEL PART."""
 
 import json
 import sys
@@ -42,7 +42,7 @@ def chat():
 
 
 def agent():
-    """Goes on until the model has no more calls."""
+    """Continues until the model has no more calls."""
     tools = [{"type": "function", "function": FUNCTION}]
     messages = [{"role": "user", "content": "What is the weather?"}]
     for turn in range(8):
