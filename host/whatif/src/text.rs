@@ -32,16 +32,13 @@ const CUTS: [(&str, &str); 11] = [
     ("programs_open_at_end", "programs were open at its end"),
     (
         "programs_left",
-        "programs were left by their clients: they end with their last answer",
+        "programs were abandoned by their clients: they end with their last answer",
     ),
     (
         "programs_without_answer",
         "programs without an answer are left out",
     ),
-    (
-        "steps_open_at_end",
-        "steps under way at its end are left out",
-    ),
+    ("steps_open_at_end", "steps running at its end are left out"),
     (
         "steps_unheard_of",
         "steps without further events, such as refused ones, are left out",
@@ -52,17 +49,17 @@ const CUTS: [(&str, &str); 11] = [
     ),
     (
         "steps_overlapping",
-        "steps overlapped others of their program and follow them here",
+        "steps overlapped others of their program, and are replayed after them",
     ),
     (
         "steps_compacted",
-        "prompts had shrunk: what they kept is a guess",
+        "prompts had shrunk: the reused part is a guess",
     ),
     (
         "actions_left_out",
         "actions of tools that began before their program's first answer are left out",
     ),
-    ("worker_changes", "changes of engines are not repeated"),
+    ("worker_changes", "changes of engines are not replayed"),
 ];
 
 /// The whole report.
@@ -175,7 +172,7 @@ fn unfinished(text: &mut String, set: &Value) {
     if count("given_up") > 0 {
         let _ = writeln!(
             text,
-            "{name} was given up under {} seeds: some programs would hardly ever have ended.",
+            "{name} was cancelled under {} seeds: some programs would hardly ever have ended.",
             count("given_up")
         );
     }
@@ -194,7 +191,7 @@ fn policies(text: &mut String, name: &str, told: &Value) {
     if count("given_up") > 0 {
         let _ = writeln!(
             text,
-            "THE POLICIES OF {name} WERE GIVEN UP, AND THESE FIGURES ARE NOT THEIRS: the built-in default answered {fallbacks} of {questions} questions, and all after those. {faults} went wrong, the latest: {latest}"
+            "THE POLICIES OF {name} WERE ROLLED BACK, AND THESE FIGURES ARE NOT THEIRS: the built-in default answered {fallbacks} of {questions} questions, and all later ones. {faults} failed, the latest: {latest}"
         );
     } else if faults > 0 {
         let _ = writeln!(
@@ -217,7 +214,7 @@ fn against_first(text: &mut String, set: &Value, first: &str) {
     let name = set["name"].as_str().unwrap_or("?");
     let _ = writeln!(
         text,
-        "\n{name} against {first}: makespan x{}, steps/min x{}, p99 x{}; {} programs decided otherwise",
+        "\n{name} against {first}: makespan x{}, steps/min x{}, p99 x{}; {} programs with different decisions",
         estimate(&change["makespan_ratio"], 3),
         estimate(&change["steps_per_min_ratio"], 3),
         estimate(&change["step_p99_ratio"], 3),
@@ -235,7 +232,7 @@ fn against_first(text: &mut String, set: &Value, first: &str) {
 
 fn choice(choice: &Value) -> String {
     if !choice.is_object() {
-        return "nothing more".to_owned();
+        return "no further decision".to_owned();
     }
     let word = |name: &str| choice[name].as_str().unwrap_or("?").replace('_', " ");
     let number = |name: &str| choice[name].as_f64().unwrap_or(f64::NAN);
@@ -274,7 +271,7 @@ mod tests {
         let given_up = told(json!({
             "answered": 1, "fallbacks": 8, "faults": 5, "given_up": 1, "latest_fault": "no column",
         }));
-        let wanted = "THE POLICIES OF mine WERE GIVEN UP";
+        let wanted = "THE POLICIES OF mine WERE ROLLED BACK";
         assert!(
             given_up.contains(wanted) && given_up.contains("8 of 9 questions"),
             "{given_up}"

@@ -66,9 +66,10 @@ impl PlacementPolicy for CacheAwarePlacement {
                     .rev()
                     .max_by(|&left, &right| free[left as usize].total_cmp(&free[right as usize]))
             };
-            let worker = last.or_else(known).or_else(emptiest).ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })?;
+            let worker = last
+                .or_else(known)
+                .or_else(emptiest)
+                .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
             free[worker as usize] -= programs.tokens[row] as f64;
             self.groups.record(group, worker);
             places.push(worker);

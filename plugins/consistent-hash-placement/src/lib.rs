@@ -69,9 +69,8 @@ impl PlacementPolicy for ConsistentHashPlacement {
             if (last as usize) < workers {
                 return Ok(last);
             }
-            chosen(group, member, workers).ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })
+            chosen(group, member, workers)
+                .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))
         })
         .collect()
     }

@@ -20,9 +20,7 @@ pub(crate) fn assign(
         let context = programs.tokens[row] as f64;
         let worker = last_place(config, &load, programs.last_worker[row], context)
             .or_else(|| cheapest(config, &load, given, context))
-            .ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })?;
+            .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
         load.add(
             worker,
             need(programs.tokens[row], programs.remaining_tokens[row]),

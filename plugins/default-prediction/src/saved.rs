@@ -33,14 +33,14 @@ fn write_stages(bytes: &mut Vec<u8>, stages: &Stages) {
 pub(crate) fn read(bytes: &[u8], groups_max: usize) -> Result<(Stages, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
-        .ok_or_else(|| spoilt("it does not begin with the mark of version 1"))?;
+        .ok_or_else(|| invalid("it does not begin with the mark of version 1"))?;
     let (job, rest) = rest
         .split_at_checked(STAGES_BYTES)
-        .ok_or_else(|| spoilt("it ends within the job's figures"))?;
+        .ok_or_else(|| invalid("it ends within the job's figures"))?;
     let job = read_stages(job)?;
     let chunks = rest.chunks_exact(GROUP_BYTES);
     if !chunks.remainder().is_empty() {
-        return Err(spoilt("it ends within the figures of a group"));
+        return Err(invalid("it ends within the figures of a group"));
     }
     let mut groups = Groups::default();
     for chunk in chunks {
@@ -62,13 +62,13 @@ fn read_stages(bytes: &[u8]) -> Result<Stages, PolicyError> {
             *number = f64::from_le_bytes(*bytes);
         }
         *stage = Running::from_numbers(numbers)
-            .ok_or_else(|| spoilt("a figure is negative or not finite"))?;
+            .ok_or_else(|| invalid("a figure is negative or not finite"))?;
     }
     Ok(stages)
 }
 
-fn spoilt(why: &str) -> PolicyError {
+fn invalid(why: &str) -> PolicyError {
     PolicyError::failed(format!(
-        "the snapshot can't be read: {why}; begin without it"
+        "the snapshot can't be read: {why}; start without it"
     ))
 }

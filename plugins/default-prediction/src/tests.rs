@@ -80,15 +80,15 @@ fn a_snapshot_gives_the_same_estimates() {
 }
 
 #[test]
-fn a_spoilt_snapshot_changes_nothing() {
+fn an_invalid_snapshot_changes_nothing() {
     let mut policy = DefaultPrediction::default();
     learn(&mut policy, 1, 2, &[8_000; 5]);
     let before = policy.snapshot().unwrap();
     let mut negative = before.clone();
     negative[15] = 0xbf;
     negative[14] = 0xf0;
-    for spoilt in [&before[..before.len() - 1], b"treadle0", b"x", &negative] {
-        assert!(policy.restore(spoilt).is_err());
+    for invalid in [&before[..before.len() - 1], b"treadle0", b"x", &negative] {
+        assert!(policy.restore(invalid).is_err());
         assert_eq!(policy.snapshot().unwrap(), before);
     }
 }

@@ -96,7 +96,7 @@ impl PlacementPolicy for HeddlePlacement {
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
         if programs.workers.is_empty() {
             return Err(PolicyError::invalid_input(
-                "there are no workers; ask when there is one",
+                "there are no workers; add one first",
             ));
         }
         let lengths = self.lengths(programs.remaining_tokens);

@@ -84,7 +84,7 @@ impl Plan {
             return Ok(self);
         }
         Err(PolicyError::invalid_input(
-            "the snapshot's groups, workers and lengths contradict each other; begin without it",
+            "the snapshot's groups, workers and lengths contradict each other; start without it",
         ))
     }
 

@@ -109,9 +109,9 @@ pub(crate) fn read(
 ) -> Result<(Model, Common, ViewHistory, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
-        .ok_or_else(|| spoilt("it does not begin with the mark of version 2"))?;
+        .ok_or_else(|| invalid("it does not begin with the mark of version 2"))?;
     let mut numbers = Numbers { rest };
-    let wrong = || spoilt("it ends early, or a figure is out of range");
+    let wrong = || invalid("it ends early, or a figure is out of range");
     let (model, common) = read_model(&mut numbers, empty).ok_or_else(wrong)?;
     let mut view_history = ViewHistory::default();
     for _ in 0..numbers.bits().ok_or_else(wrong)? {
@@ -175,8 +175,8 @@ fn read_ridge<const D: usize, const T: usize>(numbers: &mut Numbers<'_>) -> Opti
     Ridge::from_numbers(numbers).filter(|ridge| ridge.rows() >= 0.0)
 }
 
-fn spoilt(why: &str) -> PolicyError {
+fn invalid(why: &str) -> PolicyError {
     PolicyError::failed(format!(
-        "the snapshot can't be read: {why}; begin without it"
+        "the snapshot can't be read: {why}; start without it"
     ))
 }

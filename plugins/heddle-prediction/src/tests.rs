@@ -376,14 +376,14 @@ fn a_snapshot_gives_the_same_estimates() {
 }
 
 #[test]
-fn a_spoilt_snapshot_changes_nothing() {
+fn an_invalid_snapshot_changes_nothing() {
     let mut policy = policy();
     learn(&mut policy, &program(&mut SplitMix64::new(1), 3));
     let before = policy.snapshot().unwrap();
     let mut infinite = before.clone();
     infinite[8..16].copy_from_slice(&f64::INFINITY.to_le_bytes());
-    for spoilt in [&before[..before.len() - 1], b"treadle0", b"x", &infinite] {
-        assert!(policy.restore(spoilt).is_err());
+    for invalid in [&before[..before.len() - 1], b"treadle0", b"x", &infinite] {
+        assert!(policy.restore(invalid).is_err());
         assert_eq!(policy.snapshot().unwrap(), before);
     }
 }

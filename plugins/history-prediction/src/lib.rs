@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_gives_the_same_estimates_and_a_spoilt_one_changes_nothing() {
+    fn a_snapshot_gives_the_same_estimates_and_an_invalid_one_changes_nothing() {
         let mut random = SplitMix64::new(11);
         let mut policy = HistoryPrediction::default();
         policy
@@ -173,8 +173,8 @@ mod tests {
         let live = Live::draw(&mut random, 100, 0);
         let estimates = policy.predict(&live.columns());
         assert_eq!(estimates, successor.predict(&live.columns()));
-        for spoilt in [&snapshot[..snapshot.len() - 1], b"history0", b"x"] {
-            assert!(successor.restore(spoilt).is_err());
+        for invalid in [&snapshot[..snapshot.len() - 1], b"history0", b"x"] {
+            assert!(successor.restore(invalid).is_err());
         }
         assert_eq!(estimates, successor.predict(&live.columns()));
     }

@@ -27,15 +27,15 @@ pub(crate) fn write(job: &Figures, groups: &Groups) -> Vec<u8> {
 pub(crate) fn read(bytes: &[u8], groups_max: usize) -> Result<(Figures, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
-        .ok_or_else(|| spoilt("it does not begin with the mark of version 1"))?;
+        .ok_or_else(|| invalid("it does not begin with the mark of version 1"))?;
     let (words, beyond) = rest.as_chunks();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let (job, of_groups) = words
         .split_at_checked(4)
-        .ok_or_else(|| spoilt("it ends within the job's figures"))?;
+        .ok_or_else(|| invalid("it ends within the job's figures"))?;
     let of_groups = of_groups.chunks_exact(5);
     if !beyond.is_empty() || !of_groups.remainder().is_empty() {
-        return Err(spoilt("it ends within the figures of a group"));
+        return Err(invalid("it ends within the figures of a group"));
     }
     let job = figures(job)?;
     let mut groups = Groups::default();
@@ -47,11 +47,11 @@ pub(crate) fn read(bytes: &[u8], groups_max: usize) -> Result<(Figures, Groups),
 
 fn figures(words: &[u64]) -> Result<Figures, PolicyError> {
     let numbers = std::array::from_fn(|place| f64::from_bits(words[place]));
-    Figures::from_numbers(numbers).ok_or_else(|| spoilt("a figure is negative or not finite"))
+    Figures::from_numbers(numbers).ok_or_else(|| invalid("a figure is negative or not finite"))
 }
 
-fn spoilt(why: &str) -> PolicyError {
+fn invalid(why: &str) -> PolicyError {
     PolicyError::failed(format!(
-        "the snapshot can't be read: {why}; begin without it"
+        "the snapshot can't be read: {why}; start without it"
     ))
 }

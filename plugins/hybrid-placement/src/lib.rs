@@ -63,9 +63,8 @@ impl PlacementPolicy for HybridPlacement {
             } else {
                 cached.or(idlest)
             };
-            let worker = worker.ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })?;
+            let worker = worker
+                .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
             running[worker] = running[worker].saturating_add(1);
             used[worker] = used[worker].saturating_add(programs.tokens[row]);
             self.groups.record(group, worker as u32);

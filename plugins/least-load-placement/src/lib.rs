@@ -50,9 +50,8 @@ impl PlacementPolicy for LeastLoadPlacement {
                     .total_cmp(&load(right))
                     .then(running[*left].cmp(&running[*right]))
             });
-            let worker = least.ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })?;
+            let worker = least
+                .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
             used[worker] += tokens as f64;
             running[worker] = running[worker].saturating_add(1);
             places.push(worker as u32);

@@ -97,21 +97,21 @@ impl Policy for PromptOnlyPrediction {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
-        let spoilt =
-            || PolicyError::failed("the snapshot can't be read: begin without it".to_owned());
-        let (words, beyond) = snapshot.strip_prefix(MARK).ok_or_else(spoilt)?.as_chunks();
+        let invalid =
+            || PolicyError::failed("the snapshot can't be read; start without it".to_owned());
+        let (words, beyond) = snapshot.strip_prefix(MARK).ok_or_else(invalid)?.as_chunks();
         let numbers: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
         let sound = |number: &f64| number.abs() < 1e150;
         if !beyond.is_empty() || numbers.len() < 3 || !numbers.iter().all(sound) {
-            return Err(spoilt());
+            return Err(invalid());
         }
         let mut rest = numbers[2..].iter().copied();
         let ridge = Ridge::from_numbers(&mut rest).filter(|ridge| ridge.rows() >= 0.0);
         let (Some(ridge), None) = (ridge, rest.next()) else {
-            return Err(spoilt());
+            return Err(invalid());
         };
         if numbers[..2].iter().any(|number| *number < 0.0) {
-            return Err(spoilt());
+            return Err(invalid());
         }
         self.errors = [numbers[0], numbers[1]];
         self.ridge = ridge;

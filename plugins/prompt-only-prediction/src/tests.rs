@@ -57,7 +57,7 @@ fn the_prompt_decides_and_nothing_that_comes_after() {
 }
 
 #[test]
-fn a_snapshot_gives_the_same_estimates_and_a_spoilt_one_changes_nothing() {
+fn a_snapshot_gives_the_same_estimates_and_an_invalid_one_changes_nothing() {
     let mut random = SplitMix64::new(11);
     let mut policy = PromptOnlyPrediction::configure("{}").unwrap();
     policy
@@ -69,8 +69,8 @@ fn a_snapshot_gives_the_same_estimates_and_a_spoilt_one_changes_nothing() {
     let live = Live::draw(&mut random, 100, 2);
     let estimates = policy.predict(&live.columns());
     assert_eq!(estimates, successor.predict(&live.columns()));
-    for spoilt in [&snapshot[..snapshot.len() - 8], b"prompt-0", b"x"] {
-        assert!(successor.restore(spoilt).is_err());
+    for invalid in [&snapshot[..snapshot.len() - 8], b"prompt-0", b"x"] {
+        assert!(successor.restore(invalid).is_err());
     }
     assert_eq!(estimates, successor.predict(&live.columns()));
 }

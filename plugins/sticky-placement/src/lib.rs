@@ -38,9 +38,8 @@ impl PlacementPolicy for StickyPlacement {
             if (last as usize) < workers {
                 return Ok(last);
             }
-            chosen(group, workers).ok_or_else(|| {
-                PolicyError::invalid_input("there are no workers; ask when there is one")
-            })
+            chosen(group, workers)
+                .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))
         })
         .collect()
     }
