@@ -1,5 +1,4 @@
-//! Requests and answers on their way to the store: never waited for, bounded
-//! in memory.
+//! Writes requests and responses to the store in the background, with bounded memory.
 
 use crate::routing::shard_of;
 use bytes::Bytes;
@@ -13,13 +12,13 @@ use treadle_store::{BodyRow, Store};
 
 /// Bodies written in one transaction.
 const ROWS_AT_ONCE: usize = 64;
-/// Pause after a write that failed; the bodies of that write are left out.
+/// Pause after a failed write, whose bodies are dropped.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Told of each body that is kept: the program's name, and how many bytes.
+/// Called for each stored body with the program's name and the number of bytes.
 pub type Counted = Arc<dyn Fn(&str, u64) + Send + Sync>;
 
-/// Takes bodies for the store.
+/// Queues bodies for the store.
 pub struct PayloadWriter {
     keep: Keep,
     body_bytes_max: u64,
@@ -30,7 +29,7 @@ pub struct PayloadWriter {
     rows: UnboundedSender<(usize, BodyRow)>,
 }
 
-/// What becomes of one step's bodies.
+/// Stores one step's bodies.
 pub(crate) struct PayloadCapture {
     pub(crate) bodies: Arc<PayloadWriter>,
     pub(crate) job: Arc<str>,
@@ -40,7 +39,7 @@ pub(crate) struct PayloadCapture {
 }
 
 impl PayloadWriter {
-    /// Writes to the stores of the shards, by job; `None` if nothing is kept.
+    /// Writes to the stores of the shards, by job; `None` if bodies are not stored.
     pub fn start(
         config: &PayloadsConfig,
         shards: Vec<String>,
@@ -64,7 +63,7 @@ impl PayloadWriter {
         }))
     }
 
-    /// Bodies that were too long, or came while too many waited.
+    /// Number of bodies that were dropped as too long or because the queue was full.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -85,7 +84,7 @@ impl PayloadWriter {
             at_us: now.unwrap_or_default().as_micros() as u64,
             body,
         };
-        // The writer ends with the daemon only.
+        // The writer only ends with the daemon.
         let _ = self.rows.send((shard_of(&self.shards, &capture.job), row));
     }
 }
@@ -96,12 +95,12 @@ impl PayloadCapture {
         self.bodies.body_bytes_max
     }
 
-    /// Its answer is too long to be kept.
+    /// Counts a response that is too long to be stored.
     pub(crate) fn leave_out(&self) {
         self.bodies.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The step is over; this was its answer, in pieces: of one that failed, what came of it.
+    /// Stores the step's response, given in pieces; for a failed step, the part that arrived.
     pub(crate) fn file(&self, answer: &[Bytes]) {
         if self.bodies.keep == Keep::All {
             self.bodies.put(self, "request", self.request.to_vec());

@@ -1,4 +1,5 @@
-//! `/v1/messages/count_tokens`: asked of an engine that has it, else counted by its tokenizer.
+//! `/v1/messages/count_tokens`: forwarded to an engine that has it, else counted with an engine's
+//! tokenizer.
 
 use super::GatewayState;
 use super::forward::{Forward, ask, engine_with, respond};
@@ -16,7 +17,7 @@ use treadle_wire::Forwarded;
 
 const PATH: &str = "/v1/messages/count_tokens";
 
-/// How many tokens the prompt of a request to `/v1/messages` has.
+/// Counts the tokens of the prompt of a request to `/v1/messages`.
 pub async fn count_tokens(app: Arc<GatewayState>, request: Request) -> Response<Body> {
     let call = match Forward::read(&app, Forwarded::CountTokens, request).await {
         Ok(call) => call,
@@ -44,8 +45,8 @@ pub async fn count_tokens(app: Arc<GatewayState>, request: Request) -> Response<
     respond(answer)
 }
 
-/// The tokens of all texts of the prompt, by the engine's tokenizer. What its template puts between
-/// them is not among them.
+/// The tokens of all texts of the prompt, by the engine's tokenizer. Additions of the chat template
+/// are not counted.
 async fn tokenized(app: &GatewayState, engine: &Worker, call: &Forward) -> Option<u64> {
     let request: Value = serde_json::from_slice(&call.body).ok()?;
     let text = text_of(&request);
@@ -66,7 +67,7 @@ async fn tokenized(app: &GatewayState, engine: &Worker, call: &Forward) -> Optio
     counted["count"].as_u64().or_else(listed)
 }
 
-/// What of a prompt is text, one part a line.
+/// The text of a prompt, one part per line.
 fn text_of(request: &Value) -> String {
     let mut text = String::new();
     for part in ["system", "tools", "messages"] {
@@ -85,7 +86,7 @@ fn gather(value: &Value, text: &mut String) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match name.as_str() {
-                    // Pictures are no text, and the rest is no part of the prompt.
+                    // Images are not text, and the other fields are not part of the prompt.
                     "source" | "cache_control" | "type" | "signature" => {}
                     "input" | "input_schema" => {
                         text.push_str(&value.to_string());

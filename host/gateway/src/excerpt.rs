@@ -1,15 +1,15 @@
-//! The excerpt of a request's prompt for a prediction service: its text or its token ids, the
-//! beginning and the end where it is long.
+//! The excerpt of a request's prompt for a prediction service: its text or its token ids, cut to
+//! the beginning and the end if it is long.
 
 use serde_json::Value;
 use treadle_scheduler::Excerpt;
 
-/// Bytes of text of one prompt.
+/// Most bytes of text of one prompt.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Token ids of one prompt.
+/// Most token ids of one prompt.
 const TOKENS_MAX: usize = 4_096;
 
-/// The excerpt of a body that was read before. A batch of prompts has none.
+/// The excerpt of a valid body. A batch of prompts has none.
 pub(crate) fn excerpt_of(body: &[u8]) -> Excerpt {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
         return Excerpt::default();
@@ -45,7 +45,7 @@ pub(crate) fn excerpt_of(body: &[u8]) -> Excerpt {
     }
 }
 
-/// The text of a content, which is text or a list of parts; what is no text is left out.
+/// The text of a content, which is text or a list of parts; other parts are skipped.
 fn plain(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! Requests that need no placement: they go to any engine that answers, and has their model.
+//! Requests that need no placement: they go to any responding engine with their model.
 
 use super::GatewayState;
 use super::headers::for_engines;
@@ -18,11 +18,11 @@ use treadle_http::{InUse, body, error_response, of_engine};
 use treadle_trust::public_host;
 use treadle_wire::{ErrorBody, ErrorCode, Forwarded, ForwardedHead};
 
-/// A request that an engine may be given.
+/// A checked request for an engine.
 pub(crate) struct Forward {
     /// Its model, if it names one.
     pub(crate) model: Option<String>,
-    /// What of its headers engines are given.
+    /// Its headers for engines.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// Its query, with the question mark.
@@ -43,7 +43,7 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
     respond(answer.await)
 }
 
-/// The same for a request with a body.
+/// Forwards a request with a body.
 pub async fn forward_body(
     app: Arc<GatewayState>,
     kind: Forwarded,
@@ -61,7 +61,7 @@ pub async fn forward_body(
 }
 
 impl Forward {
-    /// Reads a request, and checks what it would have an engine do.
+    /// Reads a request, and checks its fields.
     pub(crate) async fn read(
         app: &GatewayState,
         kind: Forwarded,
@@ -90,13 +90,12 @@ impl Forward {
     }
 }
 
-/// What of a request's headers engines are given.
+/// A request's headers for engines.
 pub(crate) fn headers_of(app: &GatewayState, parts: &Parts, principal: &Principal) -> HeaderMap {
     for_engines(&parts.headers, &app.pass_fields, principal.is_alone())
 }
 
-/// The healthy workers, the one that is to be asked first in front: the one with the fewest running
-/// steps. One that is out of service is asked only where there is no other.
+/// The healthy workers, those with the fewest running steps first, and those out of service last.
 pub(crate) async fn engines(app: &GatewayState) -> Result<Vec<Worker>, ErrorBody> {
     let driver = app.scheduler.local().ok_or_else(|| {
         let message = "this daemon does not schedule requests; please report this";
@@ -113,8 +112,8 @@ pub(crate) async fn engines(app: &GatewayState) -> Result<Vec<Worker>, ErrorBody
     Ok(workers)
 }
 
-/// The engine that is to be asked: one with the model, or one that does not tell of its models.
-/// Where all have the same, it is for them to say that they don't know a name.
+/// The engine for a request: one with the model, or one that does not report its models. If all
+/// have the same models, unknown names are left to the engine to refuse.
 pub(crate) async fn engine_with(
     app: &GatewayState,
     model: Option<&str>,
@@ -139,7 +138,7 @@ pub(crate) async fn engine_with(
     }
 }
 
-/// Asks an engine; its answer is whatever it answers.
+/// Sends a request to an engine and returns its response, whatever its status.
 pub(crate) async fn ask(
     app: &GatewayState,
     engine: &Worker,
@@ -158,7 +157,7 @@ pub(crate) async fn ask(
     sent.map_err(|error| ErrorBody::new(ErrorCode::EngineUnreachable, error.to_string()))
 }
 
-/// An engine's answer as the client sees it.
+/// An engine's response as the client gets it.
 pub(crate) fn respond(answer: Result<Response<Incoming>, ErrorBody>) -> Response<Body> {
     match answer {
         Ok(response) => {

@@ -1,4 +1,4 @@
-//! A step's guard: whatever happens to its handler, the scheduler is notified.
+//! A step's guard, which notifies the scheduler however the handler ends.
 
 use crate::routing::SchedulerClient;
 use crate::trace::StepTrace;
@@ -7,14 +7,14 @@ use treadle_http::InUse;
 use treadle_model::{FinishReason, Span, StepId};
 use treadle_scheduler::Recording;
 
-/// Reports the step as withdrawn when dropped before it was settled: that is
-/// how a client's disconnect reaches the scheduler.
+/// Reports the step as cancelled when dropped before it was settled, which is how a client's
+/// disconnect reaches the scheduler.
 pub(crate) struct StepGuard {
     client: SchedulerClient,
     step: StepId,
     trace: StepTrace,
     settled: bool,
-    /// The step, as one of its tenant's; given back at its end.
+    /// The permit for a step of its tenant.
     _room: InUse<1>,
 }
 
@@ -34,7 +34,7 @@ impl StepGuard {
         }
     }
 
-    /// The scheduler knows already that the step is over.
+    /// Marks the step as already ended for the scheduler.
     pub(crate) fn settle(&mut self) {
         self.trace.refused();
         self.settled = true;
@@ -56,8 +56,8 @@ impl StepGuard {
             }));
     }
 
-    /// The answer is complete. Its end goes to the client once this is on record: a client that
-    /// holds a whole answer can rely on it.
+    /// Reports a complete response. Its end is sent to the client once this is on record, so that a
+    /// complete response is always durable.
     pub(crate) fn finished(
         &mut self,
         tokens: StepTokens,
@@ -77,21 +77,22 @@ impl StepGuard {
         Some(self.client.event_to_record(finished))
     }
 
-    /// The engine failed the step for good.
+    /// Reports that the step failed permanently.
     pub(crate) fn failed(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
             self.report_failure(cause, false, false, None);
         }
     }
 
-    /// The engine refused the request itself.
+    /// Reports that the engine refused the request as invalid.
     pub(crate) fn rejected(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
             self.report_failure(cause, false, true, None);
         }
     }
 
-    /// The engine failed this attempt, or is busy for so long; the scheduler decides what follows.
+    /// Reports a failed attempt, or for how long the engine is busy; the scheduler decides what
+    /// follows.
     pub(crate) fn attempt_failed(&self, cause: &str, busy: Option<Span>) {
         self.report_failure(cause, true, false, busy);
     }

@@ -1,10 +1,10 @@
-//! Which headers of a request reach engines. Engines, and routers before them, take headers that
-//! steer them from any client: which rank or worker computes, whose cache is used, what is logged. So
-//! a header passes only if it is listed here, or named by the operator.
+//! Filters the headers that reach engines. Engines and routers in front of them accept control
+//! headers from any client: rank, worker, cache, logging. So a header passes only if it is listed
+//! here or allowed by the operator.
 
 use axum::http::HeaderMap;
 
-/// What clients tell engines of a request. In the order of bytes.
+/// Headers that pass, in byte order.
 const PASSING: &[&str] = &[
     "accept",
     "accept-language",
@@ -22,9 +22,9 @@ const PASSING: &[&str] = &[
     "x-api-key",
     "x-request-id",
 ];
-/// What an operator's entry of `engines.pass_fields` begins with if it is a header.
+/// Prefix of headers in `engines.pass_fields`.
 const NAMED: &str = "header:";
-/// What steers engines and routers: with several tenants these never pass.
+/// Headers that control engines and routers: with several tenants they never pass.
 const STEERING: &[&str] = &[
     "x-data-parallel-",
     "x-disagg-",
@@ -36,9 +36,9 @@ const STEERING: &[&str] = &[
     "x-vllm-",
     "x-worker-",
 ];
-/// Likewise, what their names end in.
+/// Suffixes of headers that control engines and routers.
 const STEERING_ENDS: &[&str] = &["-rank", "-target-worker", "-routing-key", "-worker-id"];
-/// What says where a request comes from, or is between its client and treadle.
+/// Headers about the request's origin, or meant for treadle only.
 const OWN: &[&str] = &[
     "cookie",
     "forwarded",
@@ -48,7 +48,7 @@ const OWN: &[&str] = &[
     "x-treadle-",
 ];
 
-/// The headers that engines are given. `passed` is what the operator lets pass; `tenant_is_alone`: no
+/// The headers for engines. `passed` are those that the operator allows; `tenant_is_alone`: no
 /// other tenant shares the engines.
 pub(crate) fn for_engines(
     headers: &HeaderMap,

@@ -1,4 +1,4 @@
-//! Whose step it is: by URL, by header, by body, else by what it continues.
+//! Identifies a step's program: by URL, header or body, else by the prompt that it continues.
 
 mod headers;
 
@@ -9,19 +9,19 @@ use treadle_core::Parent;
 use treadle_model::{ClientName, StepId, Tenant};
 use treadle_wire::{ErrorBody, Named, PrefixIndex, RequestHead};
 
-/// The RL run of requests that name none.
+/// The default RL run.
 const DEFAULT_JOB: ClientName = ClientName::literal("default");
 
-/// Who a step belongs to.
+/// The identity of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Identity {
-    /// As the core knows it, its tenant in front.
+    /// The program's internal name, with its tenant as prefix.
     pub(crate) program: Arc<str>,
-    /// As the core knows it.
+    /// The job's internal name.
     pub(crate) job: Arc<str>,
-    /// Recognised by its prompt, not named.
+    /// Whether it was recognised by its prompt instead of named.
     pub(crate) inferred: bool,
-    /// It ends with this step: the client says so, or it is neither named nor recognisable.
+    /// Whether it ends with this step: the client says so, or it is neither named nor recognisable.
     pub(crate) one_shot: bool,
     /// The program that started it.
     pub(crate) parent: Option<Parent>,
@@ -29,25 +29,25 @@ pub(crate) struct Identity {
     pub(crate) group: Option<ClientName>,
 }
 
-/// Recognises programs that no client names, by the longest prompt that a new
-/// one continues. Each tenant has an index of its own.
+/// Recognises unnamed programs by the longest earlier prompt that a new one continues. Each tenant
+/// has its own index.
 pub struct Identities {
     indexes: Mutex<Indexes>,
 }
 
-/// What is remembered of each tenant.
+/// The indexes of all tenants.
 struct Indexes {
     by_tenant: HashMap<Box<str>, PrefixIndex>,
-    /// Programs of a tenant, at most.
+    /// Most programs of a tenant.
     tenant_max: usize,
-    /// Programs of all of them together, at most.
+    /// Most programs of all tenants together.
     sum_max: usize,
-    /// Programs of all of them together.
+    /// Programs of all tenants together.
     sum: usize,
 }
 
 impl Indexes {
-    /// The program that the chain continues, else `fresh`; it is remembered with this chain.
+    /// The program that the chain continues, else `fresh`; stores it with this chain.
     fn recognise(&mut self, tenant: &Tenant, chain: &[u64], fresh: Arc<str>) -> Arc<str> {
         if !self.by_tenant.contains_key(tenant.name()) {
             let index = PrefixIndex::new(self.tenant_max);
@@ -66,8 +66,8 @@ impl Indexes {
         program
     }
 
-    /// Forgets the oldest program of the tenant that has the most, so that none can have those of
-    /// others forgotten.
+    /// Removes the oldest program of the tenant that has the most, so that no tenant can displace
+    /// others' programs.
     fn make_room(&mut self) {
         let largest = self.by_tenant.values_mut().max_by_key(|index| index.len());
         if largest.is_some_and(PrefixIndex::remove_oldest) {
@@ -77,7 +77,7 @@ impl Indexes {
 }
 
 impl Identities {
-    /// Remembers up to `tenant_max` inferred programs of a tenant, and `sum_max` of all.
+    /// Stores up to `tenant_max` inferred programs of a tenant, and `sum_max` of all.
     pub fn new(tenant_max: usize, sum_max: usize) -> Self {
         Self {
             indexes: Mutex::new(Indexes {

@@ -1,8 +1,8 @@
 //! The gateway: LLM calls in, the same LLM calls out, with scheduling between.
 //!
-//! Bodies are read but not rewritten, save for one field that pins a request to its slot on engines
-//! with slots; bytes of event streams are forwarded as they come. Forwarding waits for placement,
-//! never for a disk.
+//! Bodies are read but not rewritten, except for a few fields such as the slot on engines with
+//! slots; bytes of event streams are relayed as they arrive. Forwarding waits for placement, never
+//! for a disk.
 
 mod bodies;
 mod count_tokens;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use treadle_auth::Principal;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Who sent a request, as the guard found out.
+/// The authenticated sender of a request.
 fn principal_of(parts: &Parts) -> Result<Arc<Principal>, ErrorBody> {
     parts
         .extensions

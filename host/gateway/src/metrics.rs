@@ -1,4 +1,4 @@
-//! What the gateway counts.
+//! Metrics of the gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ pub struct Metrics {
     latency: Histogram,
     attempts_failed: AtomicU64,
     interruptions: AtomicU64,
-    /// What became of the journal's rows.
+    /// Statistics of the journal's rows.
     pub journal: Arc<JournalStatistics>,
 }
 
 impl Metrics {
-    /// A generation request was answered.
+    /// Counts an answered generation request.
     pub fn answered(&self, endpoint: Endpoint, status: axum::http::StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).min(5);
         let row = Endpoint::ALL
@@ -32,17 +32,17 @@ impl Metrics {
         self.latency.observe(took);
     }
 
-    /// An engine failed an attempt that may be repeated.
+    /// Counts a failed attempt that may be repeated.
     pub fn attempt_failed(&self) {
         self.attempts_failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A step was taken back from its engine, to be gone on with later.
+    /// Counts a step that was interrupted to be resumed later.
     pub fn step_interrupted(&self) {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it in Prometheus' text format.
+    /// Renders the metrics in Prometheus' text format.
     pub fn render(&self, text: &mut Exposition) {
         let name = "treadle_requests_total";
         text.head(

@@ -1,10 +1,10 @@
-//! Names of models: those of engines, and those that none has.
+//! Names of models, and the refusal of unknown ones.
 
 use std::collections::BTreeSet;
 use treadle_core::worker::Worker;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Models that an error names, at most.
+/// Most models that an error names.
 const SHOWN_MAX: usize = 20;
 
 /// All names that an engine serves.
@@ -13,7 +13,7 @@ pub(crate) fn models_of(engine: &Worker) -> BTreeSet<&str> {
     engine.model.as_deref().into_iter().chain(others).collect()
 }
 
-/// There is no such model, but these.
+/// The refusal of an unknown model, with the known ones.
 pub(crate) fn not_found<'m>(id: &str, known: impl IntoIterator<Item = &'m str>) -> ErrorBody {
     let shown: String = id.chars().take(100).collect();
     let known: Vec<&str> = known.into_iter().take(SHOWN_MAX).collect();

@@ -1,4 +1,4 @@
-//! The models that there are: what engines say at `/v1/models`, put together where they differ.
+//! Lists of models: the engines' `/v1/models`, merged if they differ.
 
 use super::GatewayState;
 use super::forward::{ask, engines, headers_of, respond};
@@ -19,10 +19,10 @@ use treadle_http::error_response;
 use treadle_wire::ErrorBody;
 
 const PATH: &str = "/v1/models";
-/// Engines that are asked for one list, at most.
+/// Most engines that are queried for one list.
 const ASKED_MAX: usize = 64;
 
-/// All models. Where all engines have the same, one of them answers in its own words.
+/// All models. If all engines have the same, the response is that of one of them.
 pub async fn models(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
     let (parts, _) = request.into_parts();
     let answer = async {
@@ -63,7 +63,7 @@ pub async fn model(app: Arc<GatewayState>, id: String, request: Request) -> Resp
     }
 }
 
-/// One engine of each kind, by what they serve.
+/// One engine per distinct set of models.
 fn apart(engines: Vec<Worker>) -> Vec<Worker> {
     let mut seen = BTreeSet::new();
     let mut apart = engines;
@@ -72,7 +72,7 @@ fn apart(engines: Vec<Worker>) -> Vec<Worker> {
     apart
 }
 
-/// The models of all these engines, each once. Those of an engine that does not answer are missing.
+/// The models of all these engines, each once. Those of unresponsive engines are missing.
 async fn entries(
     app: &Arc<GatewayState>,
     engines: Vec<Worker>,
@@ -120,7 +120,7 @@ async fn entries(
     }
 }
 
-/// The JSON of an engine's answer, if it succeeded.
+/// The JSON of an engine's response, if it succeeded.
 pub(crate) async fn json_of(app: &GatewayState, response: Response<Incoming>) -> Option<Value> {
     if !response.status().is_success() {
         return None;

@@ -1,4 +1,4 @@
-//! Requests by the ids that clients gave them, so that they can be withdrawn.
+//! Requests by their clients' ids, so that they can be aborted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long an engine has to end a request that it was told to abort.
+/// How long an engine may take to end a request after an abort.
 const ENGINE_ENDS_MAX: Duration = Duration::from_secs(10);
 
 /// Requests in flight that carry an id of their client's.
@@ -15,17 +15,17 @@ pub struct RequestIds {
     in_flight: Mutex<HashMap<Box<str>, Vec<Arc<Withdrawal>>>>,
 }
 
-/// How a request learns that it is withdrawn.
+/// Notification that a request is aborted.
 #[derive(Default)]
 struct Withdrawal {
     signal: Notify,
-    /// It has been told.
+    /// Whether it is aborted.
     told: AtomicBool,
-    /// The engine is not notified, so that the connection to it has to break.
+    /// Whether the connection to the engine must be closed, because the engine is not notified.
     cut: AtomicBool,
 }
 
-/// Keeps a request withdrawable while it lives.
+/// Keeps a request abortable while it lives.
 pub(crate) struct Registration {
     requests: Arc<RequestIds>,
     id: Box<str>,
@@ -48,8 +48,8 @@ impl RequestIds {
         }
     }
 
-    /// Withdraws the requests that are chosen; gives their number. Where the engine is not
-    /// notified, their connections are `cut`.
+    /// Aborts the chosen requests; returns their number. `cut` closes their connections if the
+    /// engine is not notified.
     pub fn withdraw(&self, chosen: impl Fn(&str) -> bool, cut: bool) -> usize {
         let Ok(in_flight) = self.in_flight.lock() else {
             return 0;
@@ -68,14 +68,14 @@ impl RequestIds {
 }
 
 impl Registration {
-    /// True once the request was withdrawn, though its engine may go on with it.
+    /// True once the request was aborted, even if its engine still runs it.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.withdrawal.told.load(Ordering::Relaxed)
     }
 
-    /// Completes once the request is withdrawn, however often that is asked. Where the engine is
-    /// notified, it ends the request itself, unless the connection is to be cut; it has a while for
-    /// that, as it may have been notified before the request came to it.
+    /// Completes once the request is aborted; may be awaited repeatedly. If the engine is notified
+    /// and the connection is not to be cut, the engine gets some time to end the request itself, as
+    /// the notification may have reached it before the request.
     pub(crate) async fn withdrawn(&self, engine_is_notified: bool) {
         let ends_max = if engine_is_notified {
             ENGINE_ENDS_MAX
@@ -85,7 +85,7 @@ impl Registration {
         self.withdrawn_for(ends_max).await;
     }
 
-    /// Completes once it has been withdrawn for so long, or is to be cut.
+    /// Completes once it has been aborted for this long, or must be cut.
     async fn withdrawn_for(&self, ends_max: Duration) {
         let told = async {
             while !self.is_withdrawn() {

@@ -1,5 +1,5 @@
-//! What a gateway needs for `/v1/responses`: answers that may be continued by their ids, and which
-//! engines have no such path.
+//! State of `/v1/responses`: stored responses that may be continued by their ids, and engines
+//! without this path.
 
 mod body;
 mod held;
@@ -13,14 +13,14 @@ use lacking::Lacking;
 use std::hash::{BuildHasher, RandomState};
 use treadle_model::StepId;
 
-/// Bytes of answers that are held so that they can be continued, of all tenants together.
+/// Most bytes of stored responses, over all tenants.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 
-/// What the requests to `/v1/responses` share.
+/// State that requests to `/v1/responses` share.
 pub struct Responses {
     pub(crate) held: HeldResponses,
     pub(crate) lacking: Lacking,
-    /// Keeps the answers of several daemons apart.
+    /// Distinguishes the responses of several daemons.
     daemon: u64,
 }
 
@@ -35,7 +35,7 @@ impl Default for Responses {
 }
 
 impl Responses {
-    /// What the ids of a step's answer are made of.
+    /// The stem of the ids of a step's response.
     pub(crate) fn name_of(&self, step: StepId) -> String {
         format!("{:016x}{:016x}", self.daemon, step.0)
     }

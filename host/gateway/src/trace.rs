@@ -1,6 +1,6 @@
 //! Traces of steps for OpenTelemetry: a span from the request to its end, and below it one for each
 //! wait in the queue and each time at an engine. Names are those of its conventions for generative
-//! AI. Unless something takes spans of [`TRACE_TARGET`], none is made.
+//! AI. Spans are only created if a subscriber accepts [`TRACE_TARGET`].
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::global::get_text_map_propagator;
@@ -15,7 +15,7 @@ use treadle_model::StepId;
 use treadle_scheduler::Dispatch;
 use treadle_wire::Endpoint;
 
-/// Of all spans here.
+/// The target of all spans here.
 pub const TRACE_TARGET: &str = "treadle::step";
 
 /// The trace of a step, which ends with the last copy of this.
@@ -24,12 +24,12 @@ pub(crate) struct StepTrace(Option<Arc<Spans>>);
 
 struct Spans {
     step: Span,
-    /// What the step does: waits, or is at an engine.
+    /// The current phase of the step: waiting, or at an engine.
     phase: Mutex<Span>,
 }
 
 impl StepTrace {
-    /// Begins that of a program's and a job's step, as part of the client's trace if it has one.
+    /// Begins the trace of a step, as part of the client's trace if there is one.
     pub(crate) fn begin(
         endpoint: Endpoint,
         model: &str,
@@ -56,18 +56,18 @@ impl StepTrace {
             return Self(None);
         }
         let parent = get_text_map_propagator(|known| known.extract(&In(headers)));
-        // Fails only where nothing takes spans.
+        // Only fails if no subscriber accepts spans.
         let _ = step.set_parent(parent);
         let phase = Mutex::new(queue_of(&step));
         Self(Some(Arc::new(Spans { step, phase })))
     }
 
-    /// It waits for an engine.
+    /// Begins a wait for an engine.
     pub(crate) fn waits(&self) {
         self.turn(queue_of);
     }
 
-    /// It goes to an engine, with the headers that are given back.
+    /// Begins an attempt at an engine; returns the headers to send.
     pub(crate) fn goes<'a>(&self, to: &Dispatch, headers: &'a HeaderMap) -> Cow<'a, HeaderMap> {
         let engine = |step: &Span| {
             tracing::info_span!(
@@ -90,7 +90,7 @@ impl StepTrace {
         Cow::Owned(headers)
     }
 
-    /// The first token came.
+    /// Records the first token.
     pub(crate) fn first_token(&self) {
         if let Some(spans) = &self.0 {
             let phase = spans.phase.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl StepTrace {
         }
     }
 
-    /// Its answer is complete.
+    /// Records a complete response.
     pub(crate) fn finished(&self, tokens: StepTokens) {
         if let Some(spans) = &self.0 {
             let step = &spans.step;
@@ -109,7 +109,7 @@ impl StepTrace {
         }
     }
 
-    /// An engine failed it.
+    /// Records a failure of an engine.
     pub(crate) fn failed(&self, cause: &str, for_good: bool) {
         if let Some(spans) = &self.0 {
             let phase = spans.phase.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ impl StepTrace {
         }
     }
 
-    /// The scheduler refused it, or gave it up.
+    /// Records that the scheduler refused or ended it.
     pub(crate) fn refused(&self) {
         if let Some(spans) = &self.0 {
             spans.step.record("otel.status_code", "error");
@@ -133,7 +133,7 @@ impl StepTrace {
     fn turn(&self, to: impl FnOnce(&Span) -> Span) -> Option<Span> {
         let spans = self.0.as_ref()?;
         let mut phase = spans.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        // What it did ends before what it does begins.
+        // The previous phase must end before the next begins.
         *phase = Span::none();
         let next = to(&spans.step);
         phase.clone_from(&next);

@@ -1,4 +1,4 @@
-//! Streams that can be withdrawn by their request's id while they run.
+//! Streams that can be aborted by their request's id.
 
 use super::requests::Registration;
 use axum::Error;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
-/// Makes an event stream end with an error and a broken connection once its request is withdrawn;
-/// other answers are complete already. Where the engine is notified, it ends the stream.
+/// Makes an event stream end with an error and a broken connection once its request is aborted;
+/// other responses are already complete. If the engine is notified, it ends the stream.
 pub(crate) fn withdrawable(
     response: Response<Body>,
     (registration, endpoint): (Arc<Registration>, Endpoint),
@@ -32,15 +32,15 @@ pub(crate) fn withdrawable(
     })
 }
 
-/// What comes next.
+/// What is sent next.
 enum Part {
     /// The stream.
     Stream(Body),
-    /// A pause in which the server writes what it has.
+    /// A pause that lets the server write its buffer.
     Flush,
     /// The break.
     Break,
-    /// Nothing.
+    /// Ended.
     Nothing,
 }
 
@@ -64,7 +64,7 @@ impl HttpBody for Withdrawable {
                 if this.withdrawn.as_mut().poll(context).is_pending() {
                     return Pin::new(body).poll_frame(context);
                 }
-                // The body goes, and with it the engine's request.
+                // Dropping the body aborts the engine's request.
                 this.part = Part::Flush;
                 let error = ErrorBody::new(ErrorCode::ProgramReleased, "the request was aborted");
                 let event = [b"\n\n".to_vec(), error.to_event(this.endpoint)].concat();

@@ -1,14 +1,14 @@
-//! Headers that say which program a request is of, which one started that, and of which job it is.
-//! A parent is taken from the kind of header that names the program, never from another kind.
+//! Headers that name a request's program, its parent and its job. The parent is only read from the
+//! kind of header that names the program.
 
 use axum::http::HeaderMap;
 use treadle_model::ClientName;
 use treadle_wire::{ErrorBody, ErrorCode, Named, NamedParent};
 
-/// A header that names a program, and the one that names its parent, if there is one.
+/// A header that names a program, and the one that names its parent, if any.
 type Kind = (&'static str, Option<&'static str>);
 
-/// What a client or a router in front sets, first come first served.
+/// Headers that clients or routers set deliberately; the first one present counts.
 const BY_HAND: [Kind; 4] = [
     ("x-dynamo-session-id", Some("x-dynamo-parent-session-id")),
     SESSION,
@@ -18,19 +18,19 @@ const BY_HAND: [Kind; 4] = [
 const SESSION: Kind = ("x-session-id", Some("x-parent-session-id"));
 /// `true` in the last request of a program.
 const LAST: &str = "x-dynamo-session-final";
-/// What Claude Code sends: an agent's id is one within its session.
+/// Headers of Claude Code: an agent's id is unique within its session.
 const CLAUDE_SESSION: &str = "x-claude-code-session-id";
 const CLAUDE_AGENT: &str = "x-claude-code-agent-id";
 const CLAUDE_PARENT: &str = "x-claude-code-parent-agent-id";
-/// What Codex sends: a thread is an agent's, and a session has one or more.
+/// Headers of Codex: each agent has a thread, and a session has one or more.
 const CODEX_THREAD: Kind = ("thread-id", Some("x-codex-parent-thread-id"));
 const CODEX_SESSION: &str = "session-id";
-/// The group of a program within its job: those that are samples of one task.
+/// The header with the program's group within its job: samples of one task.
 const GROUP: &str = "x-treadle-group";
-/// Headers that name the RL run, first come first served.
+/// Headers that name the RL run; the first one present counts.
 const JOBS: [&str; 2] = ["x-treadle-job", "x-fairness-id"];
 
-/// All that name something by themselves.
+/// All headers that name something by themselves.
 #[cfg(test)]
 pub(super) const ALL: [&str; 11] = [
     BY_HAND[0].0,
@@ -46,12 +46,12 @@ pub(super) const ALL: [&str; 11] = [
     LAST,
 ];
 
-/// The job that a request is of.
+/// The job of a request.
 pub(super) fn job_of(headers: &HeaderMap) -> Result<Option<ClientName>, ErrorBody> {
     first(headers, JOBS)
 }
 
-/// The group that a program is of, if the request names one.
+/// The group of a program, if the request names one.
 pub(super) fn group_of(headers: &HeaderMap) -> Result<Option<ClientName>, ErrorBody> {
     name(headers, GROUP)
 }
@@ -64,7 +64,7 @@ pub(super) fn of_session(session: &str, headers: &HeaderMap) -> Result<Named, Er
     })
 }
 
-/// The program by what a client or a router in front sets.
+/// The program from headers that clients or routers set deliberately.
 pub(super) fn set_by_hand(headers: &HeaderMap) -> Result<Option<Named>, ErrorBody> {
     for kind in BY_HAND {
         if let Some(named) = of_kind(headers, kind)? {
@@ -74,7 +74,7 @@ pub(super) fn set_by_hand(headers: &HeaderMap) -> Result<Option<Named>, ErrorBod
     Ok(None)
 }
 
-/// The program by what coding agents send of themselves.
+/// The program from headers that coding agents send by default.
 pub(super) fn set_by_agents(headers: &HeaderMap) -> Result<Option<Named>, ErrorBody> {
     if let Some(session) = name(headers, CLAUDE_SESSION)? {
         return claude(session, headers).map(Some);
@@ -116,7 +116,7 @@ fn parent_of_kind(headers: &HeaderMap, kind: Kind) -> Result<Option<NamedParent>
     Ok(name(headers, header)?.map(NamedParent::that_waits))
 }
 
-/// An agent without a parent of its own was started by the session's first one.
+/// An agent without an explicit parent was started by the session's main agent.
 fn claude(session: ClientName, headers: &HeaderMap) -> Result<Named, ErrorBody> {
     let within = |header, agent| ClientName::parse(header, format!("{session}/{agent}"));
     let Some(agent) = name(headers, CLAUDE_AGENT)? else {
@@ -143,7 +143,7 @@ fn first<const N: usize>(
     found.find_map(Result::transpose).transpose()
 }
 
-/// The name in a header; an empty one is as absent.
+/// The name in a header; an empty one counts as absent.
 fn name(headers: &HeaderMap, name: &str) -> Result<Option<ClientName>, ErrorBody> {
     let Some(value) = headers.get(name) else {
         return Ok(None);

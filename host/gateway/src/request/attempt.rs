@@ -1,8 +1,8 @@
-//! One attempt: the request goes to one engine, and either an answer comes of
-//! it or a failure that the scheduler may make good elsewhere.
+//! One attempt: sends the request to one engine, with a response or a failure that the scheduler
+//! may retry elsewhere as result.
 //!
-//! An attempt may be repeated until the first byte of an answer has reached
-//! the client, never after.
+//! An attempt may be repeated until the first byte of a response has reached the client, never
+//! after.
 
 use super::cause::{BusyAnswer, Cause, in_words, is_down, may_turn_away, refusal_of, turned_away};
 use super::first_event::first_event;
@@ -31,23 +31,23 @@ use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{Endpoint, insert_fields, usage_of_body};
 
-/// Bytes of an answer that are taken for a token where the engine counts none.
+/// Assumed bytes per token, for engines that don't count tokens.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
 
 /// The result of an attempt.
 pub(super) enum Outcome {
-    /// An answer for the client; the guard went with it or is settled.
+    /// A response for the client; the guard moved into it or is settled.
     Answered(Response<Body>),
-    /// Reported as failed; the scheduler's next instruction decides. A busy engine's answer comes
-    /// with it.
+    /// Reported as failed; the scheduler's next instruction decides. Has the response of a busy
+    /// engine.
     Failed(StepGuard, Option<Box<BusyAnswer>>),
-    /// Taken back by the scheduler before anything came of it.
+    /// Preempted by the scheduler before any response.
     Interrupted(StepGuard),
-    /// The engine has no such path, as this status says; the scheduler knows nothing of it.
+    /// The engine does not have the path, as this status shows; not reported to the scheduler.
     Unserved(StepGuard, StatusCode),
 }
 
-/// Why there is no answer.
+/// Why an attempt has no response.
 pub(super) enum Ended {
     Failed(Cause),
     Interrupted,
@@ -66,8 +66,8 @@ impl Ended {
     }
 }
 
-/// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
-/// meanwhile, its answer still counts; `last_instruction` is what to do if none comes.
+/// Sends the call to the engine that the scheduler chose. If the scheduler ends the step meanwhile,
+/// a response still counts; `last_instruction` applies if there is none.
 pub(super) async fn attempt(
     call: &Arc<Call>,
     dispatch: &Dispatch,
@@ -128,7 +128,7 @@ pub(super) enum Answer {
     Large(LargeAnswer),
 }
 
-/// The bound holds for the whole of an answer; of a stream for the rest too.
+/// The time limit applies to a whole response, and to the rest of a stream.
 pub(super) async fn exchange_within(
     call: &Call,
     dispatch: &Dispatch,
@@ -141,7 +141,7 @@ pub(super) async fn exchange_within(
         .unwrap_or_else(|_| Err(too_slow(timeout).into()))
 }
 
-/// What an engine that takes too long is reported with.
+/// The failure of an engine that exceeded its time limit.
 pub(super) fn too_slow(timeout: Duration) -> String {
     let patience_s = timeout.as_secs();
     format!("the engine sent no complete response within {patience_s} s")
@@ -178,8 +178,8 @@ async fn exchange(
     }
 }
 
-/// A stream from its first event on. One that begins with an error by which engines turn steps away
-/// has not begun.
+/// Responds with a stream once its first event has arrived. A stream that begins with an overload
+/// error counts as a failed attempt.
 async fn begun_stream(
     call: &Call,
     dispatch: &Dispatch,
@@ -211,7 +211,7 @@ fn is_stream(parts: &Parts) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Asks an engine for the rest of an answer that was interrupted.
+/// Requests the rest of an interrupted response from an engine.
 pub(super) async fn resume(
     call: &Call,
     dispatch: &Dispatch,
@@ -249,9 +249,8 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
     }
 }
 
-/// The body as it is, but for treadle's own fields: on engines with slots it is pinned to its
-/// program's, those that order their steps are given its priority, and where tenants share them,
-/// the salt of its prefix cache.
+/// The body with treadle's own fields: the program's slot on engines with slots, the priority on
+/// engines that support it, and the salt of the prefix cache if tenants share engines.
 fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
     let engine_slot = dispatch
         .slot
@@ -269,12 +268,12 @@ fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
     spliced.map_or_else(|| body.clone(), Bytes::from)
 }
 
-/// The step's priority as its engine counts: vLLM serves the lowest first, SGLang the greatest.
-/// Nothing if all steps are alike, which engines that were not started with priorities would
-/// refuse; nor if the client has set it.
+/// The step's priority in its engine's convention: vLLM serves the lowest first, SGLang the
+/// highest. `None` if all steps have the same, since engines without priority scheduling would
+/// refuse it, or if the client has set it.
 fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
     let priority = dispatch.priority.filter(|priority| *priority != 0)?;
-    // Their form of Anthropic's API has no such field.
+    // The engines' form of Anthropic's API has no such field.
     if call.head.has_priority || call.endpoint == Endpoint::Messages {
         return None;
     }
@@ -285,14 +284,14 @@ fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
     }
 }
 
-/// Statuses with which engines refuse a request that is wrong. Others of a client are about the
-/// daemon: it is not let in, or it asks too much.
+/// Statuses with which engines refuse an invalid request. Other 4xx statuses concern the daemon:
+/// authentication or rate limits.
 fn is_rejection(status: StatusCode) -> bool {
     let of_daemon = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 421 | 425 | 429);
     status.is_client_error() && !of_daemon
 }
 
-/// The scheduler's next instruction: those received during an attempt come first.
+/// The scheduler's next instruction: one received during an attempt comes first.
 pub(super) async fn next_instruction(
     instructions: &mut UnboundedReceiver<Instruction>,
     last_instruction: &mut Option<Instruction>,
@@ -357,7 +356,7 @@ pub(super) async fn whole(
     marked(call, parts, Body::from(body))
 }
 
-/// An engine's answer as its client sees it.
+/// An engine's response as its client gets it.
 pub(super) fn marked(call: &Call, parts: &Parts, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;
@@ -366,7 +365,7 @@ pub(super) fn marked(call: &Call, parts: &Parts, body: Body) -> Response<Body> {
     response
 }
 
-/// Reports to the client which program its request was counted to.
+/// Adds the header that names the request's program.
 pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
     if let Some((name, value)) = program_header(call) {
         response.headers_mut().insert(name, value);
@@ -415,7 +414,8 @@ mod tests {
         assert!(
             matches!(ended, Ended::Failed(cause) if cause.to_string() == "the worker was lost")
         );
-        // The sender is gone with the refusal, which must not be taken for the scheduler's end.
+        // The sender is dropped with the refusal, which must not be mistaken for the scheduler's
+        // end.
         drop(instruct);
         let next = next_instruction(&mut instructions, &mut last_instruction).await;
         assert!(matches!(next, Some(Instruction::Refuse(found)) if found == refusal));

@@ -1,4 +1,4 @@
-//! Why an attempt failed: for the journal, for the client, and for the scheduler.
+//! Causes of failed attempts: for the journal, the client and the scheduler.
 
 use super::generate::Call;
 use bytes::Bytes;
@@ -14,9 +14,9 @@ use treadle_model::Span;
 use treadle_scheduler::Dispatch;
 use treadle_wire::{TurnedAway, words_of};
 
-/// Bytes of an engine's refusal that are kept, at most.
+/// Largest stored error response of an engine.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
-/// How long an engine is taken to be busy that does not say for how long.
+/// Assumed busy time of an engine that does not report one.
 const BUSY_GUESS: Duration = Duration::from_secs(1);
 
 /// Why an attempt failed.
@@ -25,7 +25,7 @@ pub(super) struct Cause {
     busy: Option<Box<BusyAnswer>>,
 }
 
-/// What a busy engine answered: its client sees it where no other engine takes the step.
+/// The response of a busy engine, which the client gets if no other engine accepts the step.
 pub(super) struct BusyAnswer {
     pub(super) parts: Parts,
     pub(super) body: Bytes,
@@ -33,19 +33,19 @@ pub(super) struct BusyAnswer {
 }
 
 impl BusyAnswer {
-    /// For how long the engine is busy.
+    /// How long the engine is busy.
     pub(super) fn wait(&self) -> Span {
         Span::from_micros(u64::try_from(self.wait.as_micros()).unwrap_or(u64::MAX))
     }
 }
 
 impl Cause {
-    /// The answer of the engine, if it was busy.
+    /// The engine's response, if it was busy.
     pub(super) fn into_busy(self) -> Option<Box<BusyAnswer>> {
         self.busy
     }
 
-    /// The same before it is taken.
+    /// A reference to the engine's response, if it was busy.
     pub(super) fn busy(&self) -> Option<&BusyAnswer> {
         self.busy.as_deref()
     }
@@ -74,14 +74,14 @@ pub(super) fn may_turn_away(status: StatusCode) -> bool {
     )
 }
 
-/// What an engine that does not answer for now said.
+/// Reads the body of an engine's refusal.
 pub(super) async fn refusal_of(body: Incoming) -> Bytes {
     let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await;
     body.map(http_body_util::Collected::to_bytes)
         .unwrap_or_default()
 }
 
-/// The cause that an engine's refusal is; nothing if it is an answer.
+/// The cause if an engine turned the request away; `None` for other responses.
 pub(super) fn turned_away(
     call: &Call,
     dispatch: &Dispatch,
@@ -104,7 +104,7 @@ pub(super) fn turned_away(
     Some(Cause { text, busy })
 }
 
-/// What an engine says of a failure, behind its status.
+/// An engine's error message, to follow its status.
 pub(super) fn in_words(body: &[u8]) -> String {
     let words = words_of(body);
     if words.is_empty() {
@@ -114,7 +114,7 @@ pub(super) fn in_words(body: &[u8]) -> String {
     }
 }
 
-/// Reported before the failure, so that the scheduler does not choose the engine again.
+/// Reports an engine as down before the failure, so that the scheduler does not choose it again.
 pub(super) fn is_down(call: &Call, dispatch: &Dispatch, cause: &str) {
     call.client.event(Event::Program(ProgramEvent::WorkerLost {
         worker: dispatch.worker,

@@ -1,5 +1,4 @@
-//! Going on with an answer from where it was interrupted (`Heddle` §4.2): the request that asks for
-//! the rest.
+//! Continuing an interrupted answer (`Heddle` §4.2): builds the request for the rest.
 
 use super::obstacles::{
     ABOUT_TO_END, HELD_BACK, Obstacle, WHITE_SPACE, check, check_tools, is_empty, stops,
@@ -11,22 +10,22 @@ use std::collections::BTreeMap;
 use treadle_model::EngineKind;
 use treadle_wire::Endpoint;
 
-/// Tokens that vLLM and SGLang generate where a request of this kind sets no bound.
+/// Default token limit of vLLM and SGLang for requests of this kind.
 const OUTPUT_TOKENS_DEFAULT: u64 = 16;
 const NO_OBJECT: Obstacle = "its request is not a JSON object";
-/// What names an answer, the same in all its events.
+/// Fields that identify an answer, equal in all its events.
 pub(super) const NAMES: [&str; 4] = ["id", "created", "request_id", "model"];
 
-/// An answer that is to be gone on with.
+/// An answer to be continued.
 #[derive(Debug, PartialEq)]
 pub(super) struct Continuation {
     /// The request for the rest.
     pub(super) body: Bytes,
     /// Tokens generated so far.
     pub(super) seen: u64,
-    /// What names the answer.
+    /// Fields that identify the answer.
     pub(super) names: Map<String, Value>,
-    /// What SGLang's events repeat each time.
+    /// Output that SGLang's events repeat each time.
     pub(super) so_far: PartialAnswer,
 }
 
@@ -35,19 +34,19 @@ pub(super) struct Continuation {
 pub(super) struct PartialAnswer {
     pub(super) text: String,
     pub(super) ids: Vec<Value>,
-    /// All text came with its token ids.
+    /// Whether token ids are known for all text.
     pub(super) has_ids: bool,
-    /// The prompt's, where they are given.
+    /// The prompt's token ids, if known.
     pub(super) prompt_ids: Option<Vec<Value>>,
-    /// Tokens of which log-probabilities came.
+    /// Number of tokens with log-probabilities.
     pub(super) logprobs: u64,
-    /// What the last of SGLang's events says of it.
+    /// `meta_info` of SGLang's last event.
     pub(super) meta: Map<String, Value>,
 }
 
 impl Continuation {
-    /// The rest of an answer to `request`, of which these events have come.
-    /// `counted` is how many tokens they are, if their engine says it.
+    /// The continuation of an answer to `request` after these events. `counted` is their number of
+    /// tokens, if the engine reports it.
     pub(super) fn of(
         endpoint: Endpoint,
         engine: EngineKind,
@@ -67,13 +66,13 @@ impl Continuation {
         check_tools(&request, engine, &answer.text)?;
         let has_ids = answer.has_ids && !answer.ids.is_empty();
         if endpoint != Endpoint::SglangGenerate && has_stops(&request) {
-            // Text of tokens that were given or counted is held back.
+            // The engine holds back text of counted tokens.
             return Err("stop");
         }
         let by_ids = extend_prompt(&mut request, endpoint, engine, &answer)?;
         let seen = match (answer.ids.len() as u64, answer.logprobs) {
             (ids, _) if by_ids || has_ids => ids,
-            // What has not been sent is generated again.
+            // Unsent output is generated again.
             (_, 0) if answer.text.is_empty() => 0,
             (_, 0) => counted.ok_or("its engine does not count tokens while it streams")?,
             (_, logprobs) => logprobs,
@@ -88,7 +87,7 @@ impl Continuation {
     }
 }
 
-/// A request without obstacles.
+/// Parses a request; fails for one with obstacles.
 pub(super) fn parse(request: &[u8]) -> Result<Map<String, Value>, Obstacle> {
     let request: Map<String, Value> = serde_json::from_slice(request).map_err(|_| NO_OBJECT)?;
     check(&request)?;
@@ -98,8 +97,8 @@ pub(super) fn parse(request: &[u8]) -> Result<Map<String, Value>, Obstacle> {
     Ok(request)
 }
 
-/// The changed request. Fields that did not change are as they came, byte for byte: engines show tools
-/// to the model in the order in which their parts were written.
+/// The changed request. Unchanged fields keep their bytes: engines show tools to the model in the
+/// order of their fields.
 pub(super) fn body_of(request: &Map<String, Value>, original: &[u8]) -> Result<Bytes, Obstacle> {
     let came: BTreeMap<String, &RawValue> =
         serde_json::from_slice(original).map_err(|_| NO_OBJECT)?;
@@ -154,7 +153,7 @@ fn answer_from_parts(endpoint: Endpoint, events: &[Value]) -> Result<PartialAnsw
             holds_back = has_text && text.is_empty() && !ids.is_empty();
         } else {
             answer.has_ids &= text.is_empty();
-            // Of a token that has come the text has not, unless it is the opening.
+            // The text of a counted token is held back, unless this is the opening event.
             holds_back = text.is_empty() && delta["role"].is_null();
         }
         if let Value::Array(ids) = &choice["prompt_token_ids"] {
@@ -204,12 +203,12 @@ fn answer_so_far(events: &[Value]) -> Result<PartialAnswer, Obstacle> {
     })
 }
 
-/// SGLang gives text without its last character, if that is not whole, up to one of these.
+/// If the last character is incomplete, SGLang returns text only up to one of these.
 fn is_end_of_printable(last: char) -> bool {
     last == ' ' || matches!(last, '\u{2e80}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
 }
 
-/// Puts the answer so far behind the prompt; true if as token ids.
+/// Appends the answer so far to the prompt; true if as token ids.
 pub(super) fn extend_prompt(
     request: &mut Map<String, Value>,
     endpoint: Endpoint,
@@ -272,7 +271,7 @@ fn extend_chat(
         return Err("it already continues a message");
     }
     messages.push(json!({"role": "assistant", "content": text}));
-    // llama.cpp continues a last message of the assistant on its own.
+    // llama.cpp continues a trailing assistant message by itself.
     if engine != EngineKind::Llamacpp {
         request.insert("continue_final_message".into(), true.into());
         request.insert("add_generation_prompt".into(), false.into());

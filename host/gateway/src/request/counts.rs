@@ -1,24 +1,24 @@
-//! How many tokens an answer has so far, from its engine: one event may hold several, so that a
-//! stream of text alone does not say it, and what was interrupted needs it for its limits and its
-//! usage. Engines that can are asked to say it with each event; the client sees what it asked for.
+//! Token counts of streams, from the engine: an event may have several tokens, so that text does
+//! not show their number, which continuations need for limits and usage. Engines that support it
+//! are asked for counts in each event; the client only sees what it requested.
 
 use serde_json::{Map, Value, json};
 use treadle_model::EngineKind;
 use treadle_wire::Endpoint;
 
-/// What the client is to see of an engine's counts.
+/// The counts that the client sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counts {
     /// The usage at the end.
     usage: bool,
     /// The usage with each event.
     usage_of_each: bool,
-    /// llama.cpp's account with each event.
+    /// llama.cpp's `timings` in each event.
     timings_of_each: bool,
 }
 
 impl Counts {
-    /// Has a request for a stream ask for counts; nothing where events have them already.
+    /// Makes a request for a stream ask for counts; `None` if events already have them.
     pub(super) fn ask(
         request: &mut Map<String, Value>,
         endpoint: Endpoint,
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// All that the engine says.
+    /// All counts of the engine.
     pub(super) const fn shown() -> Self {
         Self {
             usage: true,
@@ -64,7 +64,7 @@ impl Counts {
         }
     }
 
-    /// The event without what the client did not ask for; nothing if it has nothing else.
+    /// Removes the counts that the client did not request; `None` if nothing else is left.
     pub(super) fn hide(self, mut event: Value) -> Option<Value> {
         let Some(fields) = event.as_object_mut() else {
             return Some(event);

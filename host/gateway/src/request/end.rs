@@ -1,4 +1,4 @@
-//! How a body that is passed on ends once its last bytes are handed over.
+//! How a relayed body ends after its last bytes.
 
 use bytes::Bytes;
 use hyper::body::Frame;
@@ -8,16 +8,16 @@ use std::task::{Context, Poll};
 /// How it ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// In order.
+    /// Properly.
     Orderly,
-    /// With a broken connection, as soon as what came before is on its way.
+    /// With a broken connection, once earlier bytes are flushed.
     BrokenAfterFlush,
     /// With a broken connection.
     Broken,
 }
 
 impl End {
-    /// The end; nothing comes after it.
+    /// Polls the end; nothing follows it.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -25,8 +25,8 @@ impl End {
         match self {
             Self::Orderly => Poll::Ready(None),
             Self::BrokenAfterFlush => {
-                // An error drops what the server has not written yet; it
-                // writes when it is made to wait.
+                // An error would drop what the server has not written yet; returning pending lets
+                // it write first.
                 *self = Self::Broken;
                 context.waker().wake_by_ref();
                 Poll::Pending

@@ -1,7 +1,8 @@
-//! Waiting for the first event of an engine's stream, until which the attempt may be repeated.
+//! Waits for the first event of an engine's stream; until then the attempt may be repeated.
 //!
-//! Comments, empty events and pings are signs of life and no answer: nothing of them is passed on
-//! before an event is. A first chunk with nothing but a role begins the answer, since it names it.
+//! Comments, empty events and pings are heartbeats and not part of the answer: they are held back
+//! until the first event. A first chunk with only a role starts the answer, since it has the
+//! answer's id.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -10,25 +11,25 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use treadle_wire::SseScanner;
 
-/// Bytes of a stream that are held back, at most. An event that is longer has begun to answer;
-/// comments beyond are dropped.
+/// Most bytes of a stream that are held back. A longer event starts the answer; further comments
+/// are dropped.
 const HELD_BYTES_MAX: usize = 64 << 10;
 /// The longest ping.
 const PING_BYTES_MAX: usize = 256;
 
-/// A stream whose first event is here.
+/// A stream whose first event has arrived.
 pub(super) struct Begun {
-    /// All that has come.
+    /// The bytes so far.
     pub(super) first: Bytes,
-    /// What is to come; nothing if the stream is over.
+    /// The rest; `None` if the stream has ended.
     pub(super) rest: Option<Incoming>,
-    /// Why it is over, where it broke.
+    /// Why it ended, if it broke off.
     pub(super) broke: Option<String>,
-    /// The status that the first event tells, if it is an error.
+    /// The status in the first event, if that is an error.
     pub(super) refusal: Option<(u16, Bytes)>,
 }
 
-/// What is known of a stream so far.
+/// The state of a stream before its first event.
 struct Beginning {
     scanner: SseScanner,
     held: BytesMut,
@@ -46,7 +47,7 @@ impl Beginning {
         }
     }
 
-    /// Takes the next bytes; true once they have an event in them that is an answer.
+    /// Feeds the next bytes; true once an event of the answer has arrived.
     fn take(&mut self, data: &[u8]) -> bool {
         self.held.extend_from_slice(data);
         let (is_answer, refusal) = (&mut self.is_answer, &mut self.refusal);
@@ -56,7 +57,7 @@ impl Beginning {
                 *refusal = refusal_of(event);
             }
         });
-        // Garbage has begun too: what it is is told within the stream.
+        // Garbage also starts the stream: it is reported within it.
         self.is_answer |= fed.is_err();
         if !self.is_answer && self.held.len() > HELD_BYTES_MAX {
             if self.scanner.is_within_data() {
@@ -68,7 +69,7 @@ impl Beginning {
         self.is_answer
     }
 
-    /// The stream is over; true if it ends with a whole event that lacks its end only.
+    /// At the end of the stream: true if the last event only lacks its terminator.
     fn is_whole(&self) -> bool {
         let mut probe = SseScanner::observing();
         let mut is_whole = false;
@@ -81,7 +82,7 @@ impl Beginning {
     }
 }
 
-/// Whether an event is one that was not cut off.
+/// Whether an event is complete.
 pub(super) fn is_whole_event(event: &[u8]) -> bool {
     event.trim_ascii() == b"[DONE]" || serde_json::from_slice::<IgnoredAny>(event).is_ok()
 }
@@ -100,7 +101,7 @@ fn is_answer_of(event: &[u8]) -> bool {
     !event.is_empty() && !is_ping()
 }
 
-/// The status in an event that is an error, which engines send once the head of a stream is out.
+/// The status in an error event, which engines send once the head of a stream is sent.
 fn refusal_of(event: &[u8]) -> Option<(u16, Bytes)> {
     #[derive(Deserialize)]
     struct WithError {
@@ -135,7 +136,7 @@ fn refusal_of(event: &[u8]) -> Option<(u16, Bytes)> {
 /// Waits for the first event.
 ///
 /// # Errors
-/// What is wrong, if the stream ends or breaks before it.
+/// The stream ends or breaks before it.
 pub(super) async fn first_event(mut body: Incoming) -> Result<Begun, String> {
     let mut beginning = Beginning::new();
     let broke = loop {

@@ -1,4 +1,4 @@
-//! Gathering an answer in one piece, so that the step can be sent elsewhere if it breaks off.
+//! Buffers a non-streaming response, so that the step can be retried elsewhere if it breaks off.
 
 use super::cause::Cause;
 use bytes::{Bytes, BytesMut};
@@ -10,29 +10,28 @@ use serde::de::IgnoredAny;
 use std::collections::VecDeque;
 use treadle_http::InUse;
 
-/// Answers beyond this are checked where they hold no other request up.
+/// Larger responses are checked in `block_in_place`.
 const CHECK_INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// An answer in one piece.
+/// A non-streaming response.
 pub(super) enum Gathered {
     /// All of it.
     Whole(Bytes),
-    /// It is larger than what is gathered, or there is no room for more.
+    /// It exceeds the buffer's limit, or memory for responses is full.
     Large {
-        /// What has come.
+        /// The bytes so far.
         begun: VecDeque<Bytes>,
-        /// What is to come.
+        /// The rest.
         rest: Incoming,
-        /// Holds what has come.
+        /// The permit for the bytes so far.
         room: InUse<1>,
     },
 }
 
-/// Gathers an engine's answer.
+/// Buffers an engine's response.
 ///
 /// # Errors
-/// If it breaks off before it is whole, or ends in the middle: proxies end bodies in order that
-/// were broken off before them.
+/// It breaks off, or ends in the middle: proxies properly end bodies that broke off behind them.
 pub(super) async fn gather(
     parts: &Parts,
     mut body: Incoming,
@@ -44,7 +43,7 @@ pub(super) async fn gather(
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => {
-                // Complete, and without the end that it announced.
+                // Complete, but without the announced end.
                 let whole = concat(pieces);
                 if fault_of(&whole).is_none() {
                     return Ok(Gathered::Whole(room.hold(whole)));
@@ -67,7 +66,7 @@ pub(super) async fn gather(
         }
     }
     let whole = concat(pieces);
-    // What is no JSON at all, such as NaN in place of a number, is the client's to judge.
+    // Other invalid JSON, such as NaN instead of a number, is passed to the client.
     let is_cut = || fault_of(&whole).is_some_and(|fault| fault.is_eof());
     if parts.status.is_success() && is_json(parts) && is_cut() {
         return Err("the engine's answer ends in the middle".to_owned().into());

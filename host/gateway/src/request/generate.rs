@@ -37,65 +37,65 @@ use treadle_trust::public_host;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Bodies beyond this are read where they hold no other request up.
+/// Larger bodies are parsed in `block_in_place`.
 pub(crate) const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// What every request needs.
+/// State that all requests share.
 pub struct GatewayState {
-    /// Who schedules.
+    /// The scheduler.
     pub scheduler: Scheduler,
-    /// The way to engines.
+    /// The client for engines.
     pub upstream: Upstream,
-    /// Programs that no client names.
+    /// Recognises programs that clients don't name.
     pub identities: Identities,
     /// Requests by their clients' ids.
     pub requests: Arc<RequestIds>,
-    /// What requests to `/v1/responses` share.
+    /// State of `/v1/responses`.
     pub responses: Arc<Responses>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Largest request body, in bytes.
     pub body_bytes_max: usize,
-    /// Fields that engines are given although they are not known.
+    /// Unknown fields that are passed to engines.
     pub pass_fields: Vec<String>,
     /// Salts of tenants' prefix caches.
     pub salts: Arc<CacheSalts>,
-    /// Largest answer that is gathered before any of it goes on, in bytes.
+    /// Largest response that is buffered before any of it is relayed, in bytes.
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
     pub body_timeout: Duration,
-    /// What all requests share.
+    /// Limits that all requests share.
     pub room: Room,
-    /// Takes requests and answers to be kept, if they are.
+    /// Stores requests and responses, if enabled.
     pub bodies: Option<Arc<PayloadWriter>>,
-    /// Pause of a stream after which its client is shown a sign of life; zero for never.
+    /// Pause of a stream after which a keepalive is sent; zero for never.
     pub keep_alive: Duration,
-    /// Longest wait for the head of an engine's answer.
+    /// Longest wait for the head of an engine's response.
     pub response_timeout: Duration,
-    /// The same for a request that is no step.
+    /// Longest wait for the head of an engine's response to a request that is not a step.
     pub forward_timeout: Duration,
-    /// Remembers the last request of each program, where engines may be asked for its cache.
+    /// Stores the last request of each program, if engines can transfer its cache.
     pub prompts: Option<Arc<Prompts>>,
-    /// What a prediction service may read of prompts.
+    /// Excerpts of prompts for a prediction service.
     pub excerpts: Arc<Excerpts>,
 }
 
-/// What all requests share, and each tenant has its part of.
+/// Limits that all requests share, with a part for each tenant.
 pub struct Room {
-    /// Bytes of the bodies that are held.
+    /// Bytes of request bodies in memory.
     pub bodies: Bounded,
-    /// Bytes of answers that are gathered before any of them goes on.
+    /// Bytes of buffered responses.
     pub answers: Bounded,
-    /// Steps that a daemon has under way at once, waiting and running.
+    /// Most concurrent steps, waiting and running.
     pub steps_max: u64,
-    /// Live programs at once.
+    /// Most live programs.
     pub programs_max: u64,
 }
 
-/// One request on its way.
+/// One request in progress.
 pub(super) struct Call {
     pub(super) app: Arc<GatewayState>,
-    /// The way to the scheduler of the program's job.
+    /// The client for the scheduler of the program's job.
     pub(super) client: SchedulerClient,
     pub(super) endpoint: Endpoint,
     /// Path and query at the engine.
@@ -103,24 +103,24 @@ pub(super) struct Call {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) head: RequestHead,
-    /// As the core knows it.
+    /// The program's internal name.
     pub(super) program: Arc<str>,
-    /// Likewise.
+    /// The job's internal name.
     pub(super) job: Arc<str>,
     pub(super) step: StepId,
     pub(super) trace: StepTrace,
     pub(super) principal: Arc<Principal>,
-    /// Of its prefix cache, where tenants share engines.
+    /// Salt of its prefix cache, if tenants share engines.
     pub(super) salt: Option<String>,
-    /// What a request to `/v1/responses` has beyond its body.
+    /// State of a request to `/v1/responses`.
     pub(super) responses: Option<ResponsesCall>,
-    /// What its body counts to.
+    /// The permit for its body's bytes.
     pub(super) room: Arc<InUse<2>>,
 }
 
 impl Call {
-    /// Remembers the request for the transfer executor: llama.cpp finds the cache by its slot, and
-    /// its content is compared with the tokens that a completion may name.
+    /// Stores the request for the transfer executor: llama.cpp finds the cache by its slot, whose
+    /// content is compared with the tokens of the request.
     fn remember(&self, engine: EngineKind) {
         if let Some(prompts) = &self.app.prompts
             && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
@@ -130,7 +130,7 @@ impl Call {
         }
     }
 
-    /// It was taken back from its engine, to be continued when its turn comes.
+    /// Notes that it was interrupted and will be resumed.
     pub(super) fn interrupted(&self) {
         self.app.metrics.step_interrupted();
         self.trace.waits();
@@ -139,19 +139,19 @@ impl Call {
         self.client.event(Event::Program(interrupted));
     }
 
-    /// It waits for another attempt.
+    /// Notes a failed attempt that may be repeated.
     fn attempt_failed(&self) {
         self.app.metrics.attempt_failed();
         self.trace.waits();
     }
 
-    /// It can't be interrupted where it is.
+    /// Notifies the scheduler that it can't be interrupted.
     pub(super) fn runs_on(&self) {
         let runs_on = ProgramEvent::StepRunsOn { step: self.step };
         self.client.event(Event::Program(runs_on));
     }
 
-    /// Where the step's bodies go, if they are kept.
+    /// The storage for the step's bodies, if enabled.
     pub(super) fn capture(&self) -> Option<PayloadCapture> {
         Some(PayloadCapture {
             bodies: self.app.bodies.clone()?,
@@ -163,7 +163,7 @@ impl Call {
     }
 }
 
-/// One generation request: identified, scheduled, sent on, and its answer passed back. `session` is
+/// Handles a generation request: identify, schedule, forward, and relay the response. `session` is
 /// the one in the URL.
 pub async fn generate(
     app: Arc<GatewayState>,
@@ -191,7 +191,7 @@ pub async fn generate(
     }
 }
 
-/// Reads and parses a request; nothing is scheduled until all of it is parsed.
+/// Reads and parses a request completely, before anything is scheduled.
 async fn accept(
     app: Arc<GatewayState>,
     endpoint: Endpoint,
@@ -265,7 +265,7 @@ async fn accept(
     ))
 }
 
-/// Bounds on a body of this caller.
+/// Limits on a body of this caller.
 pub(crate) fn body_limits(app: &GatewayState, principal: &Principal) -> BodyLimits {
     let tenant = &principal.tenant;
     let own_max = principal.share(tenant.limits.bodies_bytes, app.room.bodies.1);
@@ -279,7 +279,7 @@ pub(crate) fn body_limits(app: &GatewayState, principal: &Principal) -> BodyLimi
     }
 }
 
-/// One more step of this caller.
+/// A permit for one more step of this caller.
 fn step_room(app: &GatewayState, principal: &Principal) -> Result<InUse<1>, ErrorBody> {
     let tenant = &principal.tenant;
     let max = principal.share(tenant.limits.steps, app.room.steps_max);
@@ -296,7 +296,7 @@ fn step_room(app: &GatewayState, principal: &Principal) -> Result<InUse<1>, Erro
 }
 
 fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenant) -> StepArrival {
-    // Equal prompts of two tenants share no KV, so they are none of each other's prefixes.
+    // Equal prompts of two tenants share no KV, so their prefixes must differ.
     let of_tenant = match tenant.prefix() {
         "" => 0,
         prefix => xxh3_64(prefix.as_bytes()),
@@ -328,8 +328,8 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenan
     }
 }
 
-/// A number that programs of one group share: those of one name within a job, which stays the same
-/// after a restart, else those of a tenant whose prompts are equal as a whole.
+/// A number that programs of one group share: those with the same group name within a job, which is
+/// stable over restarts, else those of a tenant with equal prompts.
 fn group_of(identity: &Identity, head: &RequestHead, of_tenant: u64) -> Option<u64> {
     let Some(name) = &identity.group else {
         return head.whole.map(|whole| whole ^ of_tenant);
@@ -340,8 +340,8 @@ fn group_of(identity: &Identity, head: &RequestHead, of_tenant: u64) -> Option<u
     ))
 }
 
-/// The model's name under which its prompts' costs are learnt. Longer ones, and what is no
-/// name, share the estimates of requests without a model: no engine serves them.
+/// The model's name under which the cost of prompts is learned. Invalid and too long names share
+/// the estimates of requests without a model: no engine serves them.
 fn known_model(model: Option<&str>) -> &str {
     let model = model.unwrap_or("");
     if model.len() > NAME_BYTES_MAX || model.contains(char::is_control) {
@@ -351,7 +351,7 @@ fn known_model(model: Option<&str>) -> &str {
     }
 }
 
-/// From the queue to an answer.
+/// Carries a step from the queue to a response.
 async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let step = arrival.step;
     let mut guard = StepGuard::new(call.client.clone(), step, call.trace.clone(), room);
@@ -364,24 +364,24 @@ async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     });
     let id = call.head.request_id.clone();
     let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
-    // First: once the step is known to anybody, it can be withdrawn.
+    // First, so that the step can be aborted as soon as it is known.
     let registration = call.app.requests.register(&id);
     let Ok(instructions) = call.client.submit(arrival, live) else {
-        // It was never taken, so there is nothing to withdraw.
+        // It was never accepted, so there is nothing to cancel.
         guard.settle();
         return stopped();
     };
     follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
 }
 
-/// Follows the scheduler's instructions until there is an answer.
+/// Follows the scheduler's instructions until there is a response.
 async fn follow(
     call: &Arc<Call>,
     mut instructions: UnboundedReceiver<Instruction>,
     mut guard: StepGuard,
     registration: Arc<Registration>,
 ) -> Response<Body> {
-    // By which the scheduler gave the step up while an attempt went on.
+    // The instruction that ended the step while an attempt was running.
     let mut last_instruction = None;
     let (mut pieces, mut busy) = (Pieces::default(), None);
     loop {
@@ -393,8 +393,8 @@ async fn follow(
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
                 call.remember(dispatch.engine);
-                // SGLang is asked to abort and answers with what it has; any other engine notices
-                // the connection's end.
+                // SGLang is asked to abort and responds with its output so far; other engines
+                // notice the closed connection.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
                 let so_far = (&mut last_instruction, &mut pieces);
                 let outcome = tokio::select! {

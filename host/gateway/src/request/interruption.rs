@@ -1,6 +1,6 @@
-//! A stream that may be interrupted: its engine's request is dropped when the scheduler preempts
-//! it, and the rest is requested when it is dispatched again, wherever that is. The client sees one
-//! answer with a pause in it.
+//! Interruptible streams: the engine's request is dropped when the scheduler preempts it, and the
+//! rest is requested when it is dispatched again, to any engine. The client sees one response with
+//! a pause.
 
 use super::attempt::resume;
 use super::continuation::Continuation;
@@ -23,51 +23,51 @@ use treadle_wire::{SseError, SseScanner, StreamUsage};
 
 type Resuming = Pin<Box<dyn Future<Output = Result<Incoming, String>> + Send>>;
 
-/// Where the stream is.
+/// The state of the stream.
 enum Part {
-    /// At an engine.
+    /// Running at an engine.
     Running,
-    /// Nowhere.
+    /// Interrupted.
     Paused(Continuation),
-    /// On its way to an engine.
+    /// Being sent to an engine again.
     Resuming(Resuming),
 }
 
-/// What a stream needs to be interrupted and gone on with.
+/// State of an interruptible stream.
 pub(super) struct Interruptible {
     call: Arc<Call>,
-    /// What its engine was asked.
+    /// The request to its engine.
     request: Bytes,
     engine: EngineKind,
     instructions: UnboundedReceiver<Instruction>,
     part: Part,
-    /// The scheduler wants it interrupted; it is not yet between two events.
+    /// Whether the scheduler wants it interrupted, which waits for a boundary between events.
     wanted: bool,
-    /// All that the client was sent.
+    /// All bytes that were sent to the client.
     sent: Vec<Bytes>,
     sent_bytes: usize,
-    /// Holds them.
+    /// The permit for the sent bytes.
     room: InUse<1>,
     counts: Option<Counts>,
-    /// Which kind of engine was asked for them.
+    /// The kind of engine that was asked for counts.
     counts_of: EngineKind,
-    /// Of the part that runs. Nothing while the engine's events are the client's.
+    /// Rewriter of the running part; `None` while the engine's events are passed unchanged.
     rewriter: Option<Rewriter>,
 }
 
-/// What a stream is to do next.
+/// The next action of a stream.
 pub(super) enum StreamAction {
-    /// Go on with what it has.
+    /// Continue with the current engine.
     Nothing,
-    /// Wait: there is no engine at work for it.
+    /// Wait, as no engine is running it.
     Wait,
     /// Read from this engine.
     Read(Incoming),
-    /// End with an error. The scheduler knows of it if `is_known`.
+    /// End with an error.
     BreakOff {
-        /// Why, for people.
+        /// The cause, as readable text.
         cause: String,
-        /// True if the step is over for the scheduler.
+        /// True if the step has already ended for the scheduler.
         is_known: bool,
     },
 }
@@ -97,7 +97,7 @@ impl Interruptible {
         }
     }
 
-    /// What the client is to see of an engine's bytes, whose events `usage` takes.
+    /// The client's part of an engine's bytes; `usage` gets all events.
     pub(super) fn passed(
         &mut self,
         data: Bytes,
@@ -107,7 +107,7 @@ impl Interruptible {
             Some(rewriter) => rewriter.feed(&data, usage)?,
             None => data,
         };
-        // Beyond the bound it runs to its end.
+        // Beyond the limit it runs to its end.
         if self.sent_bytes <= self.call.app.answer_bytes_max {
             self.sent_bytes += data.len();
             if self.room.grow(data.len() as u64).is_ok() {
@@ -120,13 +120,13 @@ impl Interruptible {
         Ok(data)
     }
 
-    /// The engine's stream has ended: what the client is to see of an event without its end.
+    /// At the end of the engine's stream: the client's part of a last event without terminator.
     pub(super) fn finish(&mut self, usage: &mut StreamUsage) -> Bytes {
         let rewriter = self.rewriter.as_mut();
         rewriter.map_or_else(Bytes::new, |rewriter| rewriter.finish(usage))
     }
 
-    /// Polls the scheduler's instructions, and follows a request that is on its way.
+    /// Polls the scheduler's instructions, and a request that is being sent.
     pub(super) fn poll_instructions(&mut self, context: &mut Context<'_>) -> StreamAction {
         loop {
             if let Part::Resuming(resuming) = &mut self.part {
@@ -147,7 +147,7 @@ impl Interruptible {
                 Poll::Pending | Poll::Ready(None) if !is_paused => return StreamAction::Nothing,
                 Poll::Ready(Some(Instruction::Dispatch(dispatch))) => self.resume(dispatch),
                 Poll::Ready(Some(Instruction::Preempt)) => self.wanted = true,
-                // What has begun to answer goes on; what waits is notified otherwise.
+                // A started response continues; waiting requests are notified elsewhere.
                 Poll::Ready(Some(Instruction::Abort(_))) => {}
                 Poll::Pending => return StreamAction::Wait,
                 Poll::Ready(_) if is_paused => {
@@ -182,19 +182,19 @@ impl Interruptible {
         self.part = Part::Resuming(Box::pin(resuming));
     }
 
-    /// True if events are taken by `usage` before the client's part of them is passed on.
+    /// True if events pass through `usage` here before the client's part is relayed.
     pub(super) const fn observes(&self) -> bool {
         self.rewriter.is_some()
     }
 
-    /// True if the engine's request is to be dropped now. `counted` is how many tokens have come,
-    /// if the engine says it.
+    /// True if the engine's request must be dropped now. `counted` is the number of tokens so far,
+    /// if the engine reports it.
     pub(super) fn interrupts(&mut self, counted: Option<u64>, is_between_events: bool) -> bool {
         let is_between = match &self.rewriter {
             Some(rewriter) => rewriter.is_between_events(),
             None => is_between_events,
         };
-        // Another kind was not asked in its way.
+        // Other kinds of engines were not asked for counts.
         let counted = counted.filter(|_| self.engine == self.counts_of);
         if !self.wanted || !is_between || !matches!(self.part, Part::Running) {
             return false;
@@ -225,11 +225,11 @@ impl Interruptible {
     }
 }
 
-/// The events in these bytes that are JSON.
+/// The JSON events in these bytes.
 pub(super) fn events(sent: &[Bytes]) -> Vec<Value> {
     let (mut scanner, mut events) = (SseScanner::new(usize::MAX), Vec::new());
     for data in sent {
-        // They were scanned before.
+        // They were already scanned without an error.
         let _ = scanner.feed(data, &mut |event| {
             events.extend(serde_json::from_slice::<Value>(event));
         });

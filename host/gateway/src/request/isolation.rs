@@ -1,14 +1,13 @@
-//! What keeps tenants apart at the engines that they share: which fields of a request reach them, and
-//! the salt of its prefix cache.
+//! Isolation of tenants at shared engines: filtering fields of requests, and salting the prefix
+//! cache.
 
 use bytes::Bytes;
 use treadle_auth::{CacheSalts, Principal};
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, OwnedKind, RequestHead, insert_fields, remove_fields, salt_field};
 
-/// The body, and the salt of its tenant's prefix caches. Where tenants share engines, the fields
-/// that treadle sets itself are taken out of the body; a client's salt is part of its tenant's, so
-/// that what it keeps apart stays apart.
+/// The body and the salt of its tenant's prefix cache. If tenants share engines, fields that
+/// treadle sets itself are removed from the body; a client's own salt becomes part of its tenant's.
 pub(super) fn isolate(
     salts: &CacheSalts,
     principal: &Principal,

@@ -1,4 +1,4 @@
-//! Two pieces of an answer of an engine's own API as the one that they are of.
+//! Joins two pieces of a response of an engine's own API.
 
 use super::rest::{add, at_most, take_off};
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ const SUMS: [&str; 5] = [
     "reasoning_tokens",
     "num_retractions",
 ];
-/// What vLLM says of the prompt and the request.
+/// vLLM's fields about the prompt and the request.
 const OF_FIRST: [&str; 7] = [
     "request_id",
     "created",
@@ -31,7 +31,7 @@ const OF_FIRST: [&str; 7] = [
     "prompt_token_id_logprobs",
 ];
 
-/// The answer of which `before` came first.
+/// Joins `before` and `after` to one response.
 pub(super) fn join(endpoint: Endpoint, before: &Value, mut after: Value) -> Value {
     let Some(fields) = after.as_object_mut() else {
         return after;
@@ -58,9 +58,9 @@ fn join_sglang(before: &Value, after: &mut Map<String, Value>) {
     }
 }
 
-/// What SGLang says of an answer, of which so many tokens came before.
+/// Joins SGLang's `meta_info`; `seen` tokens came before.
 pub(super) fn join_meta(before: &Map<String, Value>, seen: u64, after: &mut Map<String, Value>) {
-    // Of the prompt, and of the request.
+    // Fields about the prompt and the request.
     let of_first = before.iter();
     let of_first = of_first.filter(|(name, _)| name.starts_with("input_") || *name == "id");
     for (name, value) in of_first {
@@ -94,7 +94,7 @@ fn join_vllm(before: &Value, after: &mut Map<String, Value>) {
             after.insert(name.into(), value.clone());
         }
     }
-    // It has no form that adds up.
+    // Metrics can't be added up.
     if let Some(metrics) = after.get_mut("metrics") {
         *metrics = Value::Null;
     }
@@ -118,7 +118,7 @@ fn join_vllm(before: &Value, after: &mut Map<String, Value>) {
     }
 }
 
-/// Puts a text or a list in front of a later one.
+/// Prepends a text or a list to a later one.
 fn prepend(before: &Value, after: Option<&mut Value>) {
     match (before, after) {
         (Value::String(before), Some(Value::String(after))) => after.insert_str(0, before),
@@ -144,7 +144,7 @@ fn sum(before: Option<&Value>, after: Option<&mut Value>) {
     }
 }
 
-/// Under which weights each stretch of tokens was generated; nothing if that is not known of all.
+/// The weight versions of each range of tokens; removed if not known for all.
 fn join_versions(before: Option<&Value>, seen: u64, after: &mut Map<String, Value>) {
     let Some(later) = after.get_mut("weight_versions") else {
         return;

@@ -1,5 +1,5 @@
-//! An answer in one piece that is larger than what is gathered: it passes on as it comes, and its
-//! account is read beside, without its long strings. It can't be repeated elsewhere any more.
+//! A non-streaming response that exceeds the buffer: it is relayed as it arrives, and its usage is
+//! parsed from a copy without long strings. It can no longer be retried.
 
 use super::attempt::{finish_of, marked, too_slow};
 use super::end::End;
@@ -21,22 +21,22 @@ use treadle_http::InUse;
 use treadle_scheduler::Recording;
 use treadle_wire::{Elided, Endpoint, usage_of_body};
 
-/// Bytes of an answer's account, at most, without its long strings.
+/// Largest copy of a response without its long strings.
 const ACCOUNT_BYTES_MAX: usize = 16 << 20;
 
-/// Such an answer, as far as it has come.
+/// A large response and its bytes so far.
 pub(super) struct LargeAnswer {
     pub(super) parts: Parts,
     pub(super) begun: VecDeque<Bytes>,
     pub(super) rest: Incoming,
-    /// When the last of it must be here.
+    /// Deadline for its last byte.
     pub(super) deadline: Instant,
-    /// Holds what has come.
+    /// The permit for the bytes so far.
     pub(super) room: InUse<1>,
 }
 
 impl LargeAnswer {
-    /// The answer on its way to the client.
+    /// Relays the response to the client.
     pub(super) fn respond(self, call: &Call, mut guard: StepGuard) -> Response<Body> {
         let mut account = Elided::new(ACCOUNT_BYTES_MAX);
         self.begun.iter().for_each(|piece| account.push(piece));
@@ -84,7 +84,7 @@ impl LargeBody {
         self.pending.extend(self.last.replace(piece));
     }
 
-    /// The engine's answer is over, or broke, which does not matter if it is whole.
+    /// Handles the end of the engine's response; a break does not matter if it is complete.
     fn finish(&mut self, broke: Option<&str>) {
         self.upstream = None;
         let account = self.account.text();

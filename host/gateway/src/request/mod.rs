@@ -1,4 +1,4 @@
-//! One generation request: identified, scheduled, sent on, and its answer passed back.
+//! Handling of generation requests: identify, schedule, forward, and relay the response.
 
 mod attempt;
 mod cause;

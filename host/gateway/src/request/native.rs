@@ -1,6 +1,7 @@
-//! Answers in one piece of the engines' own APIs, `/generate` and `/inference/v1/generate`. To
-//! interrupt one the engine is asked to abort it: it answers with what it has generated, token ids,
-//! log-probabilities and all, and the rest is requested later, with those ids behind the prompt's.
+//! Non-streaming responses of the engines' own APIs, `/generate` and `/inference/v1/generate`. To
+//! interrupt one, the engine is asked to abort it: it responds with its output so far, including
+//! token ids and log-probabilities, and the rest is requested later with those ids appended to the
+//! prompt.
 
 use super::attempt::{Answer, Ended, Outcome, ended, exchange_within, whole};
 use super::continuation::{PartialAnswer, body_of, extend_prompt, lower_limits, parse};
@@ -21,17 +22,17 @@ use treadle_model::{EngineKind, StepId};
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::Endpoint;
 
-/// An engine that has not got the request yet knows nothing to abort: it is asked again, so often.
+/// Most attempts to abort a request, which fail while it has not reached the engine.
 const ABORTS_MAX: usize = 10;
 const ABORT_PAUSE: Duration = Duration::from_millis(500);
-/// How long an engine may take to answer that it will abort.
+/// Timeout of an abort request.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A header by which vLLM names a request.
+/// vLLM's header with the request's id.
 const REQUEST_ID: &str = "x-request-id";
 /// Keeps the requests of several daemons at one engine apart.
 static DAEMON: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("requests"));
 
-/// The pieces of an answer that were interrupted.
+/// The pieces of an interrupted response.
 #[derive(Default)]
 pub(super) struct Pieces {
     bodies: Vec<Bytes>,
@@ -43,7 +44,7 @@ pub(super) struct Pieces {
 /// A request for a piece.
 pub(super) struct Piece {
     pub(super) body: Bytes,
-    /// By what the engine is asked to give what it has; nothing if it has to go on to the end.
+    /// The request that aborts it; `None` if it must run to its end.
     abort: Option<(&'static str, Bytes)>,
 }
 
@@ -53,17 +54,16 @@ impl Piece {
     }
 }
 
-/// What is done with an answer.
+/// What happens with an engine's response.
 enum Taken {
-    /// It is kept: the rest is requested later.
+    /// It is stored as a piece: the rest is requested later.
     Kept,
-    /// With it the answer is whole.
+    /// It completes the response.
     Whole(Bytes),
 }
 
 impl Pieces {
-    /// The request for what is still to come; nothing if the answer is none that can be put
-    /// together of pieces.
+    /// The request for the rest; `None` if the response can't be assembled from pieces.
     pub(super) fn next(&mut self, call: &Call, is_interruptible: bool) -> Option<Piece> {
         if !matches!(
             call.endpoint,
@@ -95,14 +95,14 @@ impl Pieces {
         }
     }
 
-    /// What there is of it.
+    /// The joined pieces so far.
     pub(super) fn joined(&self, endpoint: Endpoint) -> Option<Value> {
         let pieces = self.bodies.iter();
         let pieces = pieces.filter_map(|piece| serde_json::from_slice(piece).ok());
         pieces.reduce(|before, after| join(endpoint, &before, after))
     }
 
-    /// Takes an engine's answer, which it was asked to cut short if `was_asked`.
+    /// Adds an engine's response; `was_asked` if an abort was requested.
     fn take(&mut self, call: &Call, body: Bytes, was_asked: bool) -> Taken {
         let Ok(answer) = serde_json::from_slice::<Value>(&body) else {
             return Taken::Whole(body);
@@ -122,7 +122,7 @@ impl Pieces {
                 Taken::Kept
             }
             Err(ABOUT_TO_END) => Taken::Whole(ended_by_length(call.endpoint, joined).into()),
-            // What can't be gone on with is generated again.
+            // A piece that can't be continued is generated again.
             _ => Taken::Kept,
         }
     }
@@ -133,7 +133,7 @@ fn name_of(step: StepId, piece: u64) -> String {
     format!("treadle-{:016x}-{:x}-{piece}.", *DAEMON, step.0)
 }
 
-/// The path by which an engine is asked to abort a request, and the body.
+/// The path and the body of an abort request.
 fn abort_of(endpoint: Endpoint, name: &str) -> (&'static str, Bytes) {
     let (path, body) = match endpoint {
         Endpoint::SglangGenerate => ("/abort_request", json!({"rid": name})),
@@ -192,7 +192,7 @@ fn request_for_rest(
     body_of(&request, original)
 }
 
-/// What was generated.
+/// The output so far.
 fn partial(endpoint: Endpoint, answer: &Value) -> Result<PartialAnswer, Obstacle> {
     let (of, ids) = match endpoint {
         Endpoint::SglangGenerate => (answer, &answer["output_ids"]),
@@ -214,8 +214,8 @@ fn partial(endpoint: Endpoint, answer: &Value) -> Result<PartialAnswer, Obstacle
     })
 }
 
-/// True unless a piece ends in the middle of a stop sequence, which the engine would miss in the
-/// rest, or of a character, which would be missing between its text and that of the rest.
+/// False if a piece ends within a stop sequence, which the engine would then miss, or within a
+/// character, which would then be lost.
 fn is_clean(endpoint: Endpoint, request: &[u8], piece: &Value) -> bool {
     let Ok(piece) = partial(endpoint, piece) else {
         return false;
@@ -234,7 +234,7 @@ fn is_aborted(endpoint: Endpoint, answer: &Value) -> bool {
     end == "abort"
 }
 
-/// It was aborted with its last token.
+/// Converts a response that was aborted at its token limit to one that ended by length.
 fn ended_by_length(endpoint: Endpoint, mut answer: Value) -> String {
     if endpoint == Endpoint::SglangGenerate {
         let tokens = answer["meta_info"]["completion_tokens"].clone();
@@ -291,7 +291,8 @@ pub(super) async fn attempt_piece(
     }
 }
 
-/// Ends with what is in the way: if it has an effect, the request's answer comes first.
+/// Asks the engine to abort a request. Returns the obstacle: if the abort works, the request's
+/// response arrives first.
 async fn ask_to_abort(
     call: &Call,
     dispatch: &Dispatch,

@@ -1,6 +1,6 @@
-//! What of an answer can't be gone on with faithfully, so that it is not interrupted: several
-//! answers at once, guided decoding, tools and reasoning, whose parsers at the engine would begin in
-//! the middle, what is sampled by the tokens before, and what only a whole answer has.
+//! Obstacles to continuing an answer faithfully, which prevent its interruption: several answers,
+//! guided decoding, tools and reasoning, whose parsers in the engine would start in the middle,
+//! sampling that depends on earlier tokens, and fields that only a whole answer has.
 
 use serde_json::{Map, Value};
 use treadle_model::EngineKind;
@@ -8,11 +8,11 @@ use treadle_model::EngineKind;
 /// Why an answer is not interrupted.
 pub(super) type Obstacle = &'static str;
 
-/// An obstacle for a moment only.
+/// A temporary obstacle: the answer ends at white space.
 pub(super) const WHITE_SPACE: Obstacle = "it ends at white space";
-/// Another one: the engine holds text back until it knows how it goes on.
+/// A temporary obstacle: the engine holds back text until the next tokens.
 pub(super) const HELD_BACK: Obstacle = "its engine holds text back";
-/// There is nothing left to go on with.
+/// Nothing is left to be generated.
 pub(super) const ABOUT_TO_END: Obstacle = "it is about to end";
 
 /// Fields of a request that are obstacles, unless they are empty.
@@ -42,7 +42,7 @@ const OBSTACLES: [&str; 36] = [
     "structural_tag",
     "functions",
     "continue_final_message",
-    // These look at what was generated, which a continuation takes for its prompt.
+    // These depend on the output, which a continuation sees as its prompt.
     "presence_penalty",
     "frequency_penalty",
     "bad_words",
@@ -53,14 +53,14 @@ const OBSTACLES: [&str; 36] = [
     "thinking_token_budget",
     "mirostat",
     "stop_regex",
-    // It may be 0 and is asked for nevertheless.
+    // 0 is a valid request for it.
     PROMPT_LOGPROBS,
 ];
-/// What calls of tools begin with, whatever the model.
+/// Characters with which tool calls begin, for any model.
 const CALLS_BEGIN_WITH: [char; 8] = ['<', '[', '{', '`', '|', '\u{3010}', '\u{ff1c}', '\u{ff5c}'];
 const PROMPT_LOGPROBS: &str = "prompt_logprobs";
 
-/// True for what is as good as absent.
+/// True for values that are equivalent to an absent field.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -94,8 +94,8 @@ pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
     }
 }
 
-/// Fails for a chat with tools, unless its answer so far is text of which nothing can be the
-/// beginning of a call: then the engine's parser, which starts again with the rest, misses nothing.
+/// Fails for a chat with tools, unless nothing in the answer so far can be the beginning of a tool
+/// call: then the engine's parser, which starts anew with the rest, misses nothing.
 pub(super) fn check_tools(
     request: &Map<String, Value>,
     engine: EngineKind,

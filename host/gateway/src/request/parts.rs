@@ -1,5 +1,5 @@
-//! A whole answer that is fetched as a stream, so that it can be interrupted:
-//! what was generated of an answer in one piece is known to its engine alone.
+//! A non-streaming response that is fetched as a stream, so that it can be interrupted: without a
+//! stream, partial output is only known to the engine.
 
 use super::attempt::mark;
 use super::continuation::{Continuation, body_of};
@@ -17,17 +17,16 @@ use treadle_http::{InUse, error_response, refuse};
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
-/// What an engine is asked for a stream, and what is shown of its counts.
+/// The request for a stream, and which counts the client sees.
 pub(super) type Asked = (Bytes, Option<Counts>);
 
-/// The request as one for a stream, if its answer can be interrupted and put
-/// together again.
+/// The request as one for a stream, if its response can be interrupted and reassembled.
 pub(super) fn as_stream(call: &Call, engine: EngineKind) -> Option<Asked> {
     let request = stream_of(call.endpoint, engine, call.head.stream, &call.body)?;
     Some((request, Some(Counts::shown())))
 }
 
-/// The request for a stream that can be continued, as far as it tells.
+/// The request for a stream, if nothing in it prevents continuation.
 pub(super) fn continuable(call: &Call, engine: EngineKind) -> Option<Asked> {
     let of = || Continuation::of(call.endpoint, engine, &call.body, &[], None);
     if !call.head.stream || of().is_err() {
@@ -54,7 +53,7 @@ fn stream_of(
     let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
     check(&request).ok()?;
     if request.get("tools").is_some_and(|tools| !is_empty(tools)) {
-        // An engine reads calls in an answer in one piece otherwise than along a stream.
+        // Engines parse tool calls differently in streams.
         return None;
     }
     let ids_are_given = request.get("return_token_ids") == Some(&Value::Bool(true));
@@ -72,7 +71,7 @@ fn stream_of(
     body_of(&request, body).ok()
 }
 
-/// The answer in one piece.
+/// Assembles the response from the stream.
 pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Response<Body> {
     let mut pieces = Vec::new();
     let mut body = stream.into_body();
@@ -110,12 +109,12 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
     response
 }
 
-/// The stream is dropped, and with it the engine's request.
+/// Dropping the stream aborts the engine's request.
 fn broken(cause: &str) -> Response<Body> {
     error_response(&ErrorBody::new(ErrorCode::EngineStreamBroken, cause))
 }
 
-/// Nothing if the events don't reach to the answer's end.
+/// Assembles the response; `None` if the events are incomplete.
 fn whole_of(endpoint: Endpoint, events: &[Value]) -> Option<Value> {
     let (mut whole, mut choice) = (Map::new(), Map::new());
     let (mut message, mut text, mut ids) = (Map::new(), String::new(), None::<Vec<Value>>);
@@ -172,7 +171,7 @@ fn overlay(earlier: &mut Map<String, Value>, later: &Map<String, Value>, save: &
     }
 }
 
-/// Puts the lists of log-probabilities behind those that came before.
+/// Appends the lists of log-probabilities to the earlier ones.
 fn append(earlier: &mut Value, later: &Value) {
     match (earlier, later) {
         (Value::Array(earlier), Value::Array(later)) => earlier.extend(later.iter().cloned()),
@@ -186,7 +185,7 @@ fn append(earlier: &mut Value, later: &Value) {
     }
 }
 
-/// Puts parts of texts together; what is not text is as the last event has it.
+/// Concatenates texts; other values are those of the last event.
 fn extend(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (name, value) in delta {
         match (message.get_mut(name), value) {

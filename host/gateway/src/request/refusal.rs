@@ -1,4 +1,4 @@
-//! Refusals as texts that name the cause and the remedy.
+//! Refusals of generation requests, with the cause and the remedy.
 
 use super::attempt::marked;
 use super::cause::BusyAnswer;
@@ -15,7 +15,7 @@ use treadle_http::{error_response, refuse};
 use treadle_scheduler::NotRecorded;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
-/// The scheduler takes nothing more.
+/// The scheduler has stopped.
 pub(super) fn stopped() -> Response {
     refuse(
         ErrorCode::Overloaded,
@@ -23,7 +23,7 @@ pub(super) fn stopped() -> Response {
     )
 }
 
-/// Another scheduler has taken over, and does not know the step.
+/// Another scheduler has taken over and does not have the step.
 pub(super) fn interrupted() -> Response {
     refuse(
         ErrorCode::Overloaded,
@@ -31,7 +31,7 @@ pub(super) fn interrupted() -> Response {
     )
 }
 
-/// Something is done, but that is not on record: an answer is whole, a change is made.
+/// A response is complete or a change is made, but it could not be recorded.
 pub fn not_recorded(error: NotRecorded) -> Response {
     let code = match error {
         NotRecorded::Stopped => ErrorCode::Overloaded,
@@ -40,8 +40,8 @@ pub fn not_recorded(error: NotRecorded) -> Response {
     refuse(code, error.to_string())
 }
 
-/// A refusal as its client sees it. Where no other engine takes what a busy one turned away, its
-/// words are the answer, with the time after which to ask again.
+/// A refusal for the client. If no other engine accepted what a busy one turned away, the busy
+/// engine's own response is returned, with its retry time.
 pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswer>>) -> Response {
     if let Some(capture) = call.capture() {
         let answer = busy.as_ref().map(|busy| busy.body.clone());
@@ -55,14 +55,14 @@ pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswe
     }
 }
 
-/// The rest of an answer that was interrupted is too large to be put together with what came before.
+/// The rest of an interrupted response is too large to be joined with the earlier part.
 pub(super) fn too_large_to_join(call: &Call, mut guard: StepGuard) -> Response {
     let message = too_large(call);
     guard.failed(&message);
     refuse(ErrorCode::AnswerTooLarge, message)
 }
 
-/// Why an answer can't be put together.
+/// Why a response can't be assembled.
 pub(super) fn too_large(call: &Call) -> String {
     format!(
         "the response must be assembled, and either it exceeds {} bytes or the daemon's memory for \
@@ -141,7 +141,7 @@ fn explain(refusal: &Refusal) -> ErrorBody {
     }
 }
 
-/// The tenant has as many live programs as it may.
+/// The tenant's limit on live programs is reached.
 pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
     let name = call.principal.tenant.tenant.name();
     let message = format!(
@@ -151,8 +151,8 @@ pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
     refuse(ErrorCode::TenantProgramsFull, message)
 }
 
-/// A step that was aborted while no engine had it. What there is of it is given, with the reason;
-/// SGLang's clients expect an empty answer otherwise, as the engine itself would give it.
+/// The response for a step that was aborted while no engine had it: its pieces so far, with the
+/// reason. Without pieces, SGLang's clients expect an empty response as from the engine.
 pub(super) fn aborted(call: &Call, pieces: &Pieces) -> Response {
     if let Some(answer) = pieces.joined(call.endpoint) {
         // Its last piece says that it was aborted.

@@ -1,5 +1,5 @@
-//! Requests to `/v1/responses`. An engine that has the path is sent them as they are; any other is
-//! asked for a chat completion, of which the answer is made.
+//! Requests to `/v1/responses`. They are sent unchanged to engines that have the path; for other
+//! engines they are translated to chat completions and back.
 
 use super::attempt::{Outcome, attempt};
 use super::generate::{Call, GatewayState};
@@ -23,15 +23,15 @@ use treadle_wire::{
     RequestHead, ResponseBuilder, ResponsesRequest,
 };
 
-/// What is known of a request beyond its body.
+/// State of a request beyond its body.
 pub(super) struct ResponsesCall {
-    /// The answer that it continues.
+    /// The response that it continues.
     previous: Option<(String, Held)>,
     /// Its own items.
     items: Arc<str>,
     is_stored: bool,
     has_tools: bool,
-    /// The same for a chat completion, once an engine needs it.
+    /// The request as a chat completion, built when an engine needs it.
     chat: OnceLock<Result<ChatCall, RequestError>>,
 }
 
@@ -43,7 +43,7 @@ struct ChatCall {
 }
 
 impl ResponsesCall {
-    /// Reads a body; gives the one that engines are to get if that is another, with what it
+    /// Parses a body; returns the body for engines, which includes the conversation that it
     /// continues.
     pub(super) fn prepare(
         app: &GatewayState,
@@ -67,7 +67,7 @@ impl ResponsesCall {
             );
             return Err(ErrorBody::new(ErrorCode::BodyTooLarge, message));
         }
-        // Of the body that engines get, and of its form as a chat.
+        // For the body for engines, and its form as a chat.
         room.grow(2 * bytes as u64).map_err(|_| {
             let message = "the daemon's memory for request bodies is full; send fewer at once";
             ErrorBody::new(ErrorCode::TenantBusy, message)
@@ -84,7 +84,7 @@ impl ResponsesCall {
         Ok((for_engine.map(Bytes::from), call))
     }
 
-    /// Has a request that names no program be of the one that it continues.
+    /// Assigns a request without a program to the program that it continues.
     pub(super) fn name(&self, head: &mut RequestHead) {
         if let Some((_, held)) = &self.previous
             && head.named.is_none()
@@ -95,7 +95,7 @@ impl ResponsesCall {
         }
     }
 
-    /// Fails if a request of this program may not continue what it wants to.
+    /// Fails if the response to continue belongs to another program.
     pub(super) fn check_program(&self, program: Option<&str>) -> Result<(), ErrorBody> {
         match &self.previous {
             Some((id, held)) if program != Some(&*held.program) => Err(unknown(id)),
@@ -103,8 +103,8 @@ impl ResponsesCall {
         }
     }
 
-    /// Whether an answer of this status says that the engine has no such path. One that does not
-    /// know the client's tools may take them in a chat.
+    /// Whether this status means that the engine does not have the path. An engine that rejects the
+    /// client's tools may accept them in a chat.
     pub(super) fn is_unserved(&self, status: StatusCode) -> bool {
         lacks_path(status)
             || (self.has_tools
@@ -147,7 +147,7 @@ impl ResponsesCall {
 }
 
 impl Call {
-    /// The same step by a chat completion.
+    /// The same step as a chat completion.
     fn as_chat(&self, body: Bytes) -> Self {
         let endpoint = Endpoint::ChatCompletions;
         Self {
@@ -185,7 +185,7 @@ impl ChatCall {
     }
 }
 
-/// Parses a body. One for `/v1/responses` is put behind what it continues.
+/// Parses a body. One for `/v1/responses` is appended to the conversation that it continues.
 pub(super) fn read(
     app: &GatewayState,
     principal: &Principal,
@@ -236,7 +236,7 @@ fn pieces_of(held: &Held) -> Result<Vec<&str>, ErrorBody> {
     })
 }
 
-/// The same whether it is unknown or of another program: neither is there for this one.
+/// The refusal for a response that is unknown or belongs to another program, which looks the same.
 fn unknown(id: &str) -> ErrorBody {
     let shown: String = id.chars().take(100).collect();
     let message = format!(
@@ -247,7 +247,7 @@ fn unknown(id: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::PreviousResponseNotFound, message).with_param("previous_response_id")
 }
 
-/// One attempt at an engine, by whichever path it has.
+/// One attempt at an engine, by the path that it has.
 pub(super) async fn attempt_by_path(
     call: &Arc<Call>,
     dispatch: &Dispatch,
@@ -285,14 +285,14 @@ pub(super) async fn attempt_by_path(
     let Outcome::Answered(response) = outcome else {
         return outcome;
     };
-    // If a chat is not found either, it is the model that isn't.
+    // If the chat path is not found either, the model is missing.
     if is_new && response.status() != StatusCode::NOT_FOUND {
         lacking.insert(&dispatch.url);
     }
     Outcome::Answered(translated(call, responses, chat, response).await)
 }
 
-/// The engine's own answer, held if it may be continued.
+/// The engine's own response, stored if it may be continued.
 async fn passed(
     call: &Call,
     responses: &ResponsesCall,
@@ -308,7 +308,7 @@ async fn passed(
         let room = InUse::new([call.app.room.answers.clone()]);
         return response.map(|body| Body::new(Responding::new(body, None, Some(holding), room)));
     }
-    // One that is too large to be gathered is not held either.
+    // A response that is too large to be buffered is not stored.
     let bytes_max = call.app.answer_bytes_max as u64;
     let bytes = response.body().size_hint().exact();
     if bytes.is_none_or(|bytes| bytes > bytes_max) {
@@ -325,7 +325,7 @@ async fn passed(
     Response::from_parts(parts, Body::from(body))
 }
 
-/// The answer that the client asked for, of a chat completion.
+/// Translates a chat completion to the client's response.
 async fn translated(
     call: &Call,
     responses: &ResponsesCall,

@@ -1,4 +1,4 @@
-//! The rest of an answer as if it had never been a second request.
+//! Rewrites the rest of an interrupted answer as if there had been only one request.
 
 use super::continuation::{Continuation, NAMES};
 use super::counts::Counts;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use treadle_wire::{SseError, SseScanner, StreamUsage};
 
-/// Makes the events of an engine those that the client asked for; those of a continuation belong to
-/// one answer then.
+/// Rewrites an engine's events to those that the client requested, and those of a continuation to
+/// parts of one answer.
 pub(super) struct Rewriter {
     scanner: SseScanner,
     of: Option<Continuation>,
@@ -18,7 +18,7 @@ pub(super) struct Rewriter {
 }
 
 impl Rewriter {
-    /// At the beginning of an answer, or of the rest of one, whose events have so many bytes at most.
+    /// Starts at the beginning of an answer or of its rest; `bytes_max` limits an event.
     pub(super) fn new(of: Option<Continuation>, counts: Counts, bytes_max: usize) -> Self {
         Self {
             scanner: SseScanner::new(bytes_max),
@@ -27,7 +27,7 @@ impl Rewriter {
         }
     }
 
-    /// What the client is to see of these bytes. `usage` takes what it is not to see too.
+    /// The client's part of these bytes. `usage` also gets what is hidden from the client.
     pub(super) fn feed(&mut self, data: &[u8], usage: &mut StreamUsage) -> Result<Bytes, SseError> {
         let (of, counts) = (self.of.as_ref(), self.counts);
         let mut out = Vec::with_capacity(data.len());
@@ -36,7 +36,7 @@ impl Rewriter {
         Ok(out.into())
     }
 
-    /// The same of an event whose end is missing, unless it was cut off.
+    /// The client's part of a last event without terminator, if it is complete.
     pub(super) fn finish(&mut self, usage: &mut StreamUsage) -> Bytes {
         let (of, counts) = (self.of.as_ref(), self.counts);
         let mut out = Vec::new();
@@ -54,7 +54,7 @@ impl Rewriter {
     }
 }
 
-/// Writes what the client is to see of an event.
+/// Writes the client's part of an event.
 fn write(
     event: &[u8],
     of: Option<&Continuation>,
@@ -64,7 +64,7 @@ fn write(
 ) {
     let shown = match serde_json::from_slice(event) {
         Ok(event) => shown(event, of, counts, usage),
-        // The end of the stream, or what is not JSON, as it is.
+        // The end of the stream, or non-JSON, unchanged.
         Err(_) => Some(event.to_vec()),
     };
     if let Some(event) = shown {
@@ -74,7 +74,7 @@ fn write(
     }
 }
 
-/// What the client is to see of an event.
+/// The client's part of an event.
 fn shown(
     event: Value,
     of: Option<&Continuation>,
@@ -90,7 +90,7 @@ fn shown(
 }
 
 impl Continuation {
-    /// Nothing for an event that a client has seen the like of already.
+    /// Rewrites an event; `None` for one that repeats what the client already has.
     pub(super) fn rewrite(&self, mut event: Value) -> Option<Value> {
         let fields = event.as_object_mut()?;
         for name in NAMES {
@@ -126,7 +126,7 @@ impl Continuation {
         (!opens).then_some(event)
     }
 
-    /// The prompt is the first request's, the output all of it.
+    /// Sets usage to the first request's prompt and the whole output.
     fn add_up(&self, usage: &mut Map<String, Value>) {
         add(usage, "completion_tokens", self.seen);
         take_off(usage, &["prompt_tokens"], self.seen);
@@ -137,7 +137,7 @@ impl Continuation {
         }
     }
 
-    /// Where the tokens of a completion begin in its text.
+    /// Shifts the text offsets of a completion's tokens.
     fn shift_offsets(&self, choice: &mut Map<String, Value>) {
         let logprobs = choice.get_mut("logprobs");
         let offsets = logprobs.and_then(|all| all.get_mut("text_offset"));
@@ -149,7 +149,7 @@ impl Continuation {
         }
     }
 
-    /// SGLang's events repeat all that was generated.
+    /// Prepends the earlier output, which SGLang's events repeat.
     fn repeat(&self, fields: &mut Map<String, Value>) {
         let so_far = &self.so_far;
         if let Some(Value::String(fresh)) = fields.get_mut("text") {
@@ -170,7 +170,7 @@ pub(super) fn add(counts: &mut Map<String, Value>, name: &str, more: u64) {
     }
 }
 
-/// Takes so much off these counts together, the first first.
+/// Subtracts `less` from these counts in order.
 pub(super) fn take_off(counts: &mut Map<String, Value>, names: &[&str], mut less: u64) {
     for name in names {
         if let Some(count) = counts.get(*name).and_then(Value::as_u64) {

@@ -1,5 +1,5 @@
-//! Signs of life: comments, which clients of event streams pass over, and which tell proxies that a
-//! stream is not dead.
+//! Keepalives: comments, which clients of event streams ignore and which show proxies that a stream
+//! is alive.
 
 use bytes::Bytes;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ impl Sign {
         Self::at(Instant::now() + every, every)
     }
 
-    /// The same, with the first at once.
+    /// One after each pause of this length, with the first immediately.
     pub(super) fn now(every: Duration) -> Self {
         Self::at(Instant::now(), every)
     }

@@ -1,7 +1,7 @@
-//! Event streams: bytes are forwarded as they come; their content is read beside.
+//! Event streams: bytes are relayed as they arrive, and parsed in passing.
 //!
-//! A stream that breaks off, or that is not an event stream, ends with an error event and a broken
-//! connection, never with a silent end.
+//! A stream that breaks off, or is not an event stream, ends with an error event and a broken
+//! connection, never silently.
 
 use super::attempt::{finish_of, marked, too_slow};
 use super::end::End;
@@ -29,14 +29,14 @@ use treadle_wire::{Endpoint, ErrorBody, ErrorCode, SseError, SseScanner, StreamU
 const PROGRESS_TOKENS: u64 = 64;
 /// Time after which progress is reported.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
-/// How long an engine may take to end a stream in which it has said that nothing more comes.
+/// How long an engine may take to close a stream after its final event.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 
-/// An answer whose first event is here.
+/// A streaming response whose first event has arrived.
 pub(super) struct StreamAnswer {
     pub(super) parts: hyper::http::response::Parts,
     pub(super) begun: Begun,
-    /// When the last of it must be here.
+    /// Deadline for its last byte.
     pub(super) deadline: tokio::time::Instant,
 }
 
@@ -82,14 +82,14 @@ struct StepStream {
     scanner: SseScanner,
     usage: StreamUsage,
     endpoint: Endpoint,
-    /// How many outputs were asked for.
+    /// Number of requested outputs.
     outputs: u64,
     guard: StepGuard,
     app: Arc<GatewayState>,
     interruptible: Option<Interruptible>,
     /// Holds the last bytes back until the step's end is on record.
     recorded: Option<Recording>,
-    /// What came, to be kept once the step is over.
+    /// The response so far, to be stored at the end of the step.
     kept: Option<Kept>,
     reported_at: Option<Instant>,
     reported_tokens: u64,
@@ -97,7 +97,7 @@ struct StepStream {
     end: End,
 }
 
-/// The pieces of an answer, shared with those on their way to the client.
+/// The pieces of a response, shared with those sent to the client.
 struct Kept {
     capture: PayloadCapture,
     pieces: Vec<Bytes>,
@@ -113,7 +113,8 @@ impl Kept {
         }
     }
 
-    /// Beyond the bound one piece more is kept, so that the whole is left out and counted.
+    /// Adds a piece. Beyond the limit one more piece is kept, so that the whole response is dropped
+    /// and counted.
     fn add(&mut self, piece: &Bytes) {
         if self.bytes <= self.capture.answer_bytes_max() {
             self.bytes += piece.len() as u64;
@@ -123,7 +124,7 @@ impl Kept {
 }
 
 impl StepStream {
-    /// Reads the content of the bytes, then queues them for the client.
+    /// Parses the bytes, then queues them for the client.
     fn take(&mut self, data: Bytes) {
         let data = match self.read(data) {
             Ok(data) => data,
@@ -142,7 +143,7 @@ impl StepStream {
         self.interrupt();
     }
 
-    /// Reads the content of the bytes; what the client is to see of them.
+    /// Parses the bytes; returns the client's part of them.
     fn read(&mut self, data: Bytes) -> Result<Bytes, SseError> {
         let usage = &mut self.usage;
         let (data, is_observed) = match &mut self.interruptible {
@@ -160,7 +161,7 @@ impl StepStream {
         Ok(data)
     }
 
-    /// Whether the engine has said that nothing more comes.
+    /// Whether the engine has sent its final event.
     fn is_over(&self) -> bool {
         self.scanner.saw_done() || self.usage.is_over()
     }
@@ -227,7 +228,7 @@ impl StepStream {
 
     fn finish(&mut self) {
         if let Some(error) = self.usage.error() {
-            // The engine has told its client.
+            // The engine has reported the error to its client.
             self.guard
                 .failed(&format!("the engine's stream reports: {error}"));
             return self.file();
@@ -251,15 +252,15 @@ impl StepStream {
         }
     }
 
-    /// What came of the answer goes to the store, if it is kept.
+    /// Stores the response so far, if enabled.
     fn file(&mut self) {
         if let Some(kept) = self.kept.take() {
             kept.capture.file(&kept.pieces);
         }
     }
 
-    /// The engine's stream is over: in order, or because it broke. Neither says whether the answer
-    /// is complete: that is in the answer.
+    /// Handles the end of the engine's stream, whether proper or broken. Whether the response is
+    /// complete only shows in its content.
     fn end(&mut self, broke: Option<&str>) {
         self.upstream = None;
         if self.is_over() {
@@ -277,13 +278,13 @@ impl StepStream {
         }
     }
 
-    /// Takes an event whose end is missing, and gives it one, unless it was cut off.
+    /// Terminates a last event without terminator, unless it is incomplete.
     fn take_last_event(&mut self) {
         if let Some(interruptible) = &mut self.interruptible
             && interruptible.observes()
         {
             let rest = interruptible.finish(&mut self.usage);
-            // It was written just now, so it is in order.
+            // It was just written, so it is valid.
             let _ = self.scanner.feed(&rest, &mut |_| {});
             return self.pending.push_back(rest);
         }
@@ -303,13 +304,13 @@ impl StepStream {
         self.guard.failed(cause);
         self.file();
         let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
-        // A blank line first: the break may lie in the middle of an event.
+        // A blank line first, because the stream may have broken within an event.
         let mut event = b"\n\n".to_vec();
         event.extend(error.to_event(self.endpoint));
         self.pending.push_back(event.into());
     }
 
-    /// The answer without signs of life.
+    /// Polls the response without keepalives.
     fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -359,7 +360,7 @@ impl StepStream {
         }
     }
 
-    /// Whether a comment may be put between what the client has and what comes next.
+    /// Whether a comment may be inserted here.
     fn is_between_events(&self) -> bool {
         self.end == End::Orderly && !self.is_over() && self.scanner.ended_cleanly()
     }

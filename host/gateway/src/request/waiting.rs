@@ -1,5 +1,5 @@
-//! A stream that waits, in the queue or at its engine, shows that it is alive: after a while its
-//! head goes out with comments, and what becomes of it is told within it.
+//! Keepalive of waiting streams, in the queue or at the engine: after a while the head is sent with
+//! comments, and the outcome is reported within the stream.
 
 use super::attempt::program_header;
 use super::end::End;
@@ -16,10 +16,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, event_of_answer};
 
-/// Bytes of an answer in one piece that are put into a stream, at most.
+/// Largest non-streaming response that is put into a stream.
 const WHOLE_BYTES_MAX: usize = 16 << 20;
 
-/// What a stream that waits needs to begin.
+/// What is needed to start a waiting stream.
 pub(super) struct Waits {
     every: Duration,
     endpoint: Endpoint,
@@ -27,7 +27,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Nothing for an answer in one piece: its status is not known before its end.
+    /// `None` for a non-streaming request: its status is not known before its end.
     pub(super) fn of(call: &Call) -> Option<Self> {
         let every = call.app.keep_alive;
         if !call.head.stream || every.is_zero() {
@@ -65,8 +65,8 @@ impl Waits {
 
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// The answer, or the head of a stream if it takes longer than that may be silent. Until then every
-/// refusal has its own status.
+/// The response, or the head of a stream if it takes longer than the keepalive pause. Until then
+/// every refusal has its own status.
 pub(super) async fn answered<F>(waits: Option<Waits>, answer: F) -> Response
 where
     F: Future<Output = Response> + Send + 'static,
@@ -81,11 +81,11 @@ where
     }
 }
 
-/// What became of a stream that has begun already.
+/// The outcome of a stream whose head is already sent.
 enum Told {
-    /// It goes on with this.
+    /// It continues with this body.
     Stream(Body),
-    /// It is over with these events, in order or not.
+    /// It ends with these events.
     Events(Bytes, End),
 }
 
@@ -114,7 +114,7 @@ async fn told(endpoint: Endpoint, response: Response) -> Told {
     Told::Events(event.into(), End::BrokenAfterFlush)
 }
 
-/// An answer in one piece, of an engine that does not stream, as the one event of a stream.
+/// A non-streaming response, of an engine that does not stream, as the only event of a stream.
 fn as_events(endpoint: Endpoint, whole: &[u8]) -> Bytes {
     let mut events = Vec::with_capacity(whole.len() + 32);
     for line in whole.split(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -132,7 +132,7 @@ fn as_events(endpoint: Endpoint, whole: &[u8]) -> Bytes {
 }
 
 enum Part {
-    /// Nothing but signs of life so far.
+    /// Only keepalives so far.
     Waits(Pin<Box<dyn Future<Output = Told> + Send>>, Sign),
     /// The answer has begun.
     Answer(Body),

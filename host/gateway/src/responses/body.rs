@@ -1,5 +1,5 @@
-//! The body of an answer of `/v1/responses` on its way to the client: made of an engine's chat
-//! completion, and read for what may be continued.
+//! The body of a response of `/v1/responses`: translated from an engine's chat completion, and
+//! parsed so that it can be stored.
 
 use super::{Held, Responses};
 use axum::body::Body;
@@ -14,15 +14,15 @@ use treadle_wire::{Answered, ResponseBuilder, SseScanner};
 /// Comments keep connections open; their text means nothing.
 const COMMENT: &[u8] = b":\n\n";
 
-/// Where an answer is held.
+/// Stores a response at its end.
 #[derive(Clone)]
 pub(crate) struct Holding {
     pub(crate) responses: Arc<Responses>,
     pub(crate) tenant: Box<str>,
-    /// Bytes that the tenant may have.
+    /// The tenant's limit in bytes.
     pub(crate) share: u64,
     pub(crate) program: Arc<str>,
-    /// What the request continued.
+    /// The conversation that the request continues.
     pub(crate) before: Option<Held>,
     /// Items of the request itself.
     pub(crate) items: Arc<str>,
@@ -46,19 +46,20 @@ impl Holding {
 pub(crate) struct Responding {
     inner: Body,
     scanner: SseScanner,
-    /// Of a chat completion.
+    /// Translates a chat completion.
     builder: Option<ResponseBuilder>,
-    /// Holds what the builder holds.
+    /// The permit for the builder's bytes.
     room: InUse<1>,
-    /// Nothing if the answer is not to be continued, or is held already.
+    /// `None` if the response is not to be stored, or already is.
     holding: Option<(SseScanner, Holding)>,
     is_over: bool,
-    /// How it ends, if that is not in order.
+    /// The error with which it ends, if any.
     broke: Option<axum::Error>,
 }
 
 impl Responding {
-    /// Of the events of a chat completion if there is a builder, else of the engine's own.
+    /// Translates the events of a chat completion if there is a builder, else relays the engine's
+    /// own.
     pub(crate) fn new(
         inner: Body,
         builder: Option<ResponseBuilder>,
@@ -76,7 +77,7 @@ impl Responding {
         }
     }
 
-    /// What the client is to see of these bytes.
+    /// The client's part of these bytes.
     fn passed(&mut self, data: Bytes) -> Bytes {
         let Some(builder) = &mut self.builder else {
             self.observe(&data);
@@ -97,7 +98,7 @@ impl Responding {
         out.into()
     }
 
-    /// What is still to be said when the engine says no more.
+    /// The final events after the engine's last.
     fn rest(&mut self) -> Bytes {
         let rest = self.builder.as_mut().map(ResponseBuilder::finish);
         let rest = rest.unwrap_or_default();
@@ -105,7 +106,7 @@ impl Responding {
         rest.into()
     }
 
-    /// Holds the answer before its last event is on its way: a client may continue it at once.
+    /// Stores the response before its last event is sent: a client may continue it at once.
     fn observe(&mut self, data: &[u8]) {
         let Some((scanner, holding)) = &mut self.holding else {
             return;

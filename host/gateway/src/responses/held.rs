@@ -1,7 +1,7 @@
-//! Answers that may be continued by their ids: what was said so far, for as long as there is room.
+//! Stored responses that may be continued by their ids, as long as there is memory for them.
 //!
-//! Each tenant has its own, and its share of the bytes. What two answers have in common is held
-//! once. When there is no room, a tenant's oldest answers go first.
+//! Each tenant has its own, and its share of the bytes. Common parts of two responses are stored
+//! once. Without room, a tenant's oldest responses are dropped first.
 
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
@@ -9,17 +9,17 @@ use std::mem::size_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use treadle_http::{InUse, Tally};
 
-/// Bytes of an entry beside what is in it.
+/// Overhead of an entry in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// What a request that continues an answer is put behind.
+/// A stored conversation, to which a continuing request is appended.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// The program that the answer is of, as its tenant knows it.
+    /// The response's program, by its tenant's name.
     pub(crate) program: Arc<str>,
-    /// Items, as [`treadle_wire::ResponsesRequest::items`] gives them.
+    /// Items, as returned by [`treadle_wire::ResponsesRequest::items`].
     pub(crate) pieces: Arc<[Bytes]>,
-    /// What all of it counts to.
+    /// Counted bytes of the tenant.
     counted: u64,
 }
 
@@ -30,7 +30,7 @@ impl Held {
     }
 }
 
-/// All that are held.
+/// All stored responses.
 pub(crate) struct HeldResponses {
     by_tenant: Mutex<HashMap<Box<str>, OfTenant>>,
     tally: Arc<Tally>,
@@ -46,7 +46,7 @@ struct OfTenant {
 }
 
 impl OfTenant {
-    /// False if there is none.
+    /// Drops the oldest response; false if there is none.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.order.pop_front();
         oldest.is_some_and(|id| self.by_id.remove(&id).is_some())
@@ -54,7 +54,7 @@ impl OfTenant {
 }
 
 impl HeldResponses {
-    /// Holds so many bytes at most.
+    /// A store with this limit in bytes.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             by_tenant: Mutex::default(),
@@ -63,18 +63,18 @@ impl HeldResponses {
         }
     }
 
-    /// Bytes that are held of all tenants together, at most.
+    /// The limit in bytes for all tenants together.
     pub(crate) const fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// The answer with this id.
+    /// The stored response with this id.
     pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<Held> {
         self.locked().get(tenant)?.by_id.get(id).cloned()
     }
 
-    /// Holds an answer: what it continues, and what came since. `share` is what its tenant may
-    /// have, in bytes. One for which there is no room is not held.
+    /// Stores a response: the conversation that it continues, and the new items. `share` is its
+    /// tenant's limit in bytes. Without room it is not stored.
     pub(crate) fn put(
         &self,
         (tenant, share): (&str, u64),
@@ -88,7 +88,7 @@ impl HeldResponses {
         let own = id.len() + program.len() + ENTRY_BYTES;
         let bytes = since.len() + own + (before.len() + 1) * size_of::<Bytes>();
         let counted = counted_before + bytes as u64;
-        // All others would make room in vain.
+        // Dropping all others would not make enough room.
         if counted > share.min(self.bytes_max) {
             return;
         }
@@ -130,8 +130,7 @@ impl HeldResponses {
     }
 }
 
-/// Makes room at the cost of the tenant that has the most, so that none can have those of others
-/// forgotten.
+/// Makes room at the cost of the largest tenant, so that no tenant can displace others' responses.
 fn forget_of_largest(by_tenant: &mut HashMap<Box<str>, OfTenant>) -> bool {
     let with_any = by_tenant.values_mut().filter(|of| !of.order.is_empty());
     let largest = with_any.max_by_key(|of| of.tally.used());

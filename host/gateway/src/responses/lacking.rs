@@ -1,26 +1,26 @@
-//! Engines that were found to have no `/v1/responses`, by their URLs.
+//! Engines without `/v1/responses`, by URL.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After this an engine is asked again: another version may answer at its URL.
+/// How long an engine is remembered: later, another version may run at its URL.
 const REMEMBERED: Duration = Duration::from_mins(10);
-/// Engines that are remembered, at most.
+/// Most engines that are remembered.
 const ENGINES_MAX: usize = 4_096;
 
-/// Which engines, and since when it is known.
+/// Engines without the path, and when that was found.
 #[derive(Default)]
 pub(crate) struct Lacking(Mutex<HashMap<Box<str>, Instant>>);
 
 impl Lacking {
-    /// Whether the engine has no such path, as far as it is known.
+    /// Whether the engine is known to lack the path.
     pub(crate) fn contains(&self, url: &str) -> bool {
         let since = self.locked().get(url).copied();
         since.is_some_and(|since| since.elapsed() < REMEMBERED)
     }
 
-    /// The engine has no such path.
+    /// Records that the engine lacks the path.
     pub(crate) fn insert(&self, url: &str) {
         let mut known = self.locked();
         if known.len() >= ENGINES_MAX {

@@ -1,4 +1,4 @@
-//! A gateway's connection to the present scheduler.
+//! A gateway's connection to the current scheduler.
 
 use super::dial::{DialError, dial};
 use std::future::Future;
@@ -17,22 +17,22 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Events sent at once.
 const EVENTS_AT_ONCE: usize = 1_024;
 
-/// The present scheduler, by URL; nothing while there is none.
+/// The URL of the current scheduler; `None` while there is none.
 pub type Leader = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-/// What a connection needs.
+/// The parameters of a connection.
 pub struct Peer {
     /// The shard.
     pub shard: String,
-    /// The gateway's name, for people.
+    /// The gateway's name, for display.
     pub name: String,
-    /// What daemons share.
+    /// The daemons' shared secret.
     pub secret: String,
-    /// What opens connections to other daemons.
+    /// The connector for other daemons.
     pub connector: Connector,
-    /// Looks up who schedules.
+    /// Looks up the scheduler.
     pub leader: Box<dyn Fn() -> Leader + Send + Sync>,
-    /// Withdraws requests.
+    /// Aborts requests.
     pub withdraw: Box<dyn Fn(Withdrawn) + Send + Sync>,
 }
 
@@ -47,12 +47,12 @@ enum LinkError {
     Line(#[from] LineError),
 }
 
-/// Stays connected for ever.
+/// Keeps a connection to the scheduler, forever.
 pub async fn keep_connected(remote: Arc<RemoteScheduler>, peer: Peer) {
     let mut told = String::new();
     loop {
         let Err(error) = connect_and_run(&remote, &peer).await;
-        // Once for each cause, as there may be many attempts.
+        // Logged once per cause, as there may be many attempts.
         let text = error.to_string();
         if text != told {
             tracing::warn!(
@@ -103,7 +103,7 @@ async fn send(
 ) -> LineError {
     let mut buffer = Vec::new();
     loop {
-        // After an outage there may be many; each part has its own time.
+        // After an outage there may be many events; each part has its own timeout.
         for part in frames.chunks(EVENTS_AT_ONCE) {
             for frame in part {
                 add_line(&mut buffer, frame);
@@ -131,7 +131,7 @@ async fn write(writer: &mut WriteHalf<Stream>, buffer: &mut Vec<u8>) -> Result<(
     }
     let written = tokio::time::timeout(SILENCE_MAX, async {
         writer.write_all(buffer).await?;
-        // TLS may hold back what it was given.
+        // TLS may buffer what was written.
         writer.flush().await
     });
     let written = written.await;

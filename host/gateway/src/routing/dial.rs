@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use treadle_trust::{Connector, Stream};
 
-/// Time for the other end to answer.
+/// Timeout for the other end's response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest head of an answer to the upgrade.
 const HEAD_BYTES_MAX: u64 = 16 << 10;
@@ -12,23 +12,23 @@ const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It has no such address.
+    /// The address is invalid.
     #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like https://host:port")]
     Address(String),
-    /// Nobody is there.
+    /// The connection failed.
     #[error("no connection to {url}: {cause}; check `cluster.advertise` of that daemon")]
     Connect {
-        /// Where.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// It does not speak the protocol.
+    /// The upgrade was refused.
     #[error("{url} refused the connection: {answer}")]
     Refused {
-        /// Where.
+        /// The URL.
         url: String,
-        /// What it said.
+        /// The first line of the response.
         answer: String,
     },
 }
@@ -74,7 +74,7 @@ pub async fn dial(
     Ok((reader, writer))
 }
 
-/// Reads the head of an answer; gives its first line.
+/// Reads the head of a response; returns its first line.
 async fn read_head(reader: &mut BufReader<ReadHalf<Stream>>) -> std::io::Result<String> {
     let mut bounded = reader.take(HEAD_BYTES_MAX);
     let mut status = String::new();

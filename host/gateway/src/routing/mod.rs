@@ -1,4 +1,4 @@
-//! Which scheduler a job's steps go to, and the connections to those in other processes.
+//! Routing of jobs' steps to schedulers, and connections to those in other processes.
 
 mod connection;
 mod dial;

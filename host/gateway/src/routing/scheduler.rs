@@ -1,5 +1,5 @@
-//! Who schedules a job, as the gateway sees it: the driver in this process, or
-//! one of several schedulers elsewhere, by the job's name.
+//! The scheduler of a job, for the gateway: the driver in this process, or one of several other
+//! schedulers, by the job's name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use treadle_scheduler::link::RemoteScheduler;
 use treadle_scheduler::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Who schedules.
+/// The scheduler or schedulers.
 #[derive(Clone)]
 pub enum Scheduler {
-    /// The driver of this process, every job.
+    /// The driver of this process, for every job.
     Local(DriverHandle),
-    /// Schedulers of their own, each some jobs.
+    /// Several schedulers, each for some jobs.
     Shards(Arc<Shards>),
 }
 
-/// Schedulers in processes of their own, or in this one, reached in the same way.
+/// Schedulers of the shards, in this or other processes, all reached over links.
 pub struct Shards {
     gateway: GatewayId,
     next_step: AtomicU64,
@@ -27,12 +27,12 @@ pub struct Shards {
     clients: Vec<Arc<RemoteScheduler>>,
 }
 
-/// The way to the scheduler of one job.
+/// The client for the scheduler of one job.
 #[derive(Clone)]
 pub enum SchedulerClient {
     /// Within this process.
     Local(DriverHandle),
-    /// To another one.
+    /// Over a link.
     Remote(RemoteClient),
 }
 
@@ -41,7 +41,7 @@ pub enum SchedulerClient {
 pub struct RemoteClient(Arc<RemoteScheduler>);
 
 impl Shards {
-    /// One line per shard, in the order of the names.
+    /// One link per shard, in the order of the names.
     pub fn new(gateway: GatewayId, names: Vec<String>) -> Self {
         let client = |_| Arc::new(RemoteScheduler::new(gateway));
         let clients = names.iter().map(client).collect();
@@ -53,7 +53,7 @@ impl Shards {
         }
     }
 
-    /// The lines, with their shards' names.
+    /// The links, with their shards' names.
     pub fn clients(&self) -> impl Iterator<Item = (&str, &Arc<RemoteScheduler>)> {
         self.names.iter().map(String::as_str).zip(&self.clients)
     }
@@ -63,9 +63,8 @@ impl Shards {
     }
 }
 
-/// Which of the shards owns a job: the one of greatest weight by rendezvous
-/// hashing, so that one more shard takes jobs from the others, and moves none
-/// among them.
+/// The shard of a job by rendezvous hashing, so that an added shard takes over some jobs, and no
+/// others move.
 pub fn shard_of(names: &[String], job: &str) -> usize {
     let weight = |name: &String| xxh3_64(format!("{name}\0{job}").as_bytes());
     let all = names.iter().enumerate();
@@ -85,7 +84,7 @@ impl Scheduler {
         }
     }
 
-    /// The way to the scheduler of a job.
+    /// The client for the scheduler of a job.
     pub fn client(&self, job: &str) -> SchedulerClient {
         match self {
             Self::Local(driver) => SchedulerClient::Local(driver.clone()),
@@ -103,7 +102,7 @@ impl Scheduler {
 }
 
 impl SchedulerClient {
-    /// Hands a step over and gives the channel for its instructions. A new program beyond `live`
+    /// Submits a step and returns the channel for its instructions. A new program beyond `live`
     /// never reaches the core.
     pub fn submit(
         &self,
@@ -116,7 +115,7 @@ impl SchedulerClient {
         }
     }
 
-    /// Hands an event over; it is handled soon and committed later.
+    /// Submits an event; it is handled soon and committed later.
     pub fn event(&self, event: Event) {
         match self {
             Self::Local(driver) => driver.event(event),
@@ -124,8 +123,8 @@ impl SchedulerClient {
         }
     }
 
-    /// Hands an event over, and gives what completes once it is on record, or
-    /// fails if it never will be.
+    /// Submits an event, and returns a future that completes once it is on record, or fails if it
+    /// never will be.
     pub fn event_to_record(&self, event: Event) -> Recording {
         match self {
             Self::Local(driver) => driver.event_to_record(event),
