@@ -1,6 +1,6 @@
   ;; What all hostile policies share: a bump allocator that starts over after each
   ;; call, and the interface that every world exports. They behave until they are
-  ;; configured with a digit: calls with at least so many rows misbehave then.
+  ;; configured with a digit: then calls with at least that number of rows misbehave.
   (import "treadle:policy/host@1.0.0" "log" (func $log (param i32 i32 i32)))
   (import "treadle:policy/host@1.0.0" "now-ms" (func $now_ms (result i64)))
   (import "treadle:policy/host@1.0.0" "random-u64" (func $random (result i64)))
@@ -38,7 +38,7 @@
     (i32.store (i32.const 520) (local.get $length))
     (call $done))
 
-  ;; The policy's own error, with a message of so many bytes.
+  ;; The policy's own error, with a message of a given number of bytes.
   (func $error (param $length i32) (result i32)
     (i32.store8 (i32.const 512) (i32.const 1))
     (i32.store (i32.const 516) (i32.const 1160))

@@ -160,7 +160,7 @@ def urls(sandbox):
     except urllib.error.HTTPError as error:
         assert error.code in (401, 502), error
     else:
-        raise AssertionError("another signature is none")
+        raise AssertionError("a wrong signature must be refused")
 
 
 def course(sandbox):
