@@ -60,7 +60,7 @@ pub enum BrokerError {
     /// User or password is wrong.
     #[error(
         "{address} refused user and password (ACCESS_REFUSED); correct them in broker.url, or make \
-         the user: rabbitmqctl add_user. The user guest may come from the broker's own host alone"
+         the user: rabbitmqctl add_user. The user guest may connect only from the broker's own host"
     )]
     Credentials {
         /// The URL without its password.

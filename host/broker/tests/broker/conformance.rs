@@ -1,4 +1,4 @@
-//! One suite for everything that implements [`Broker`].
+//! One test suite for all implementations of [`Broker`].
 
 use treadle_broker::{
     Address, BODY_BYTES_MAX, Broker, BrokerError, DELIVERY_LIMIT, InProcess, Letter, Names, Queue,
@@ -36,7 +36,7 @@ impl Fixture {
         }
     }
 
-    /// The connection is lost, and there again.
+    /// Cuts the connection, and restores it.
     async fn interrupt(&self) {
         match self {
             Self::InProcess(broker) => broker.cut(),
@@ -82,18 +82,18 @@ macro_rules! on_each {
 on_each!(
     events_reach_their_subscribers,
     all_of_a_large_batch_is_confirmed_and_in_order,
-    a_letter_is_done_once_it_is_acknowledged,
-    prefetch_bounds_what_is_unsettled,
+    an_acknowledged_letter_is_not_delivered_again,
+    prefetch_limits_unsettled_deliveries,
     a_rejected_letter_is_dead_with_its_reason,
-    a_poisonous_letter_is_dead_after_its_last_return,
-    what_was_unsettled_comes_again_after_a_loss,
+    a_poisonous_letter_becomes_a_dead_letter_after_its_last_return,
+    unsettled_letters_are_delivered_again_after_a_loss,
     deliveries_of_a_dropped_stream_go_to_others,
-    a_request_is_answered_as_long_as_its_queue_is_there,
+    a_request_is_answered_while_its_queue_exists,
     a_dead_request_can_still_be_answered,
     no_reply_goes_to_a_queue_of_the_daemon,
     a_long_run_outlasts_many_losses,
-    what_is_too_large_is_refused,
-    after_the_close_nothing_is_done,
+    too_large_messages_are_refused,
+    a_closed_broker_refuses_operations,
 );
 
 async fn events_reach_their_subscribers(kind: &str) {
@@ -149,7 +149,7 @@ async fn all_of_a_large_batch_is_confirmed_and_in_order(kind: &str) {
     fixture.end(&[&queue]).await;
 }
 
-async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
+async fn an_acknowledged_letter_is_not_delivered_again(kind: &str) {
     let Some(fixture) = Fixture::start(kind, &prefix("ack")).await else {
         return;
     };
@@ -175,7 +175,7 @@ async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
     assert_eq!((delivery.returns(), delivery.redelivered), (1, true));
     delivery.ack().await.unwrap();
 
-    // What comes next is the next letter, not the same again.
+    // The next delivery is the next letter, not the same one again.
     fixture
         .broker()
         .send(Queue::Commands, &letter("c-2"))
@@ -187,7 +187,7 @@ async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
     fixture.end(&[]).await;
 }
 
-async fn prefetch_bounds_what_is_unsettled(kind: &str) {
+async fn prefetch_limits_unsettled_deliveries(kind: &str) {
     let Some(fixture) = Fixture::start(kind, &prefix("prefetch")).await else {
         return;
     };
@@ -200,7 +200,7 @@ async fn prefetch_bounds_what_is_unsettled(kind: &str) {
     }
     let mut first = fixture.broker().consume(Queue::Commands, 2);
     let held = [next(&mut first).await, next(&mut first).await];
-    // The first one has all that it may have, so the others go to the second.
+    // The first stream has reached its prefetch, so the others go to the second.
     let mut second = fixture.broker().consume(Queue::Commands, 2);
     assert_eq!(next_ids(&mut second, 2).await, ["3", "4"]);
     for (delivery, id) in held.into_iter().zip(["1", "2"]) {
@@ -245,7 +245,7 @@ async fn a_rejected_letter_is_dead_with_its_reason(kind: &str) {
     fixture.end(&[]).await;
 }
 
-async fn a_poisonous_letter_is_dead_after_its_last_return(kind: &str) {
+async fn a_poisonous_letter_becomes_a_dead_letter_after_its_last_return(kind: &str) {
     let prefix = prefix("poison");
     let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
@@ -270,7 +270,7 @@ async fn a_poisonous_letter_is_dead_after_its_last_return(kind: &str) {
     fixture.end(&[]).await;
 }
 
-async fn what_was_unsettled_comes_again_after_a_loss(kind: &str) {
+async fn unsettled_letters_are_delivered_again_after_a_loss(kind: &str) {
     let prefix = prefix("loss");
     let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
@@ -293,7 +293,7 @@ async fn what_was_unsettled_comes_again_after_a_loss(kind: &str) {
     assert!(again.redelivered);
     again.ack().await.unwrap();
 
-    // Publishing and subscriptions go on by themselves.
+    // Publishing and subscriptions continue automatically.
     fixture
         .broker()
         .publish(&[event(1, "math", "p-1")])
@@ -332,7 +332,7 @@ fn request(queue: &str) -> Letter {
     }
 }
 
-async fn a_request_is_answered_as_long_as_its_queue_is_there(kind: &str) {
+async fn a_request_is_answered_while_its_queue_exists(kind: &str) {
     let prefix = prefix("answer");
     let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
@@ -360,7 +360,7 @@ async fn a_request_is_answered_as_long_as_its_queue_is_there(kind: &str) {
     drop(replies);
     broker.unsubscribe(&queue).await.unwrap();
     assert_eq!(broker.answer(&reply(&queue)).await, Ok(false));
-    // The next message is not taken for the one that came back.
+    // The next message must not be confused with the returned one.
     broker.send(Queue::Runs, &letter("r-2")).await.unwrap();
     let asked = next(&mut runs).await;
     assert_eq!((&asked.reply_to, &asked.correlation_id), (&None, &None));
@@ -441,7 +441,7 @@ async fn a_long_run_outlasts_many_losses(kind: &str) {
     fixture.end(&[]).await;
 }
 
-async fn what_is_too_large_is_refused(kind: &str) {
+async fn too_large_messages_are_refused(kind: &str) {
     let Some(fixture) = Fixture::start(kind, &prefix("size")).await else {
         return;
     };
@@ -456,7 +456,7 @@ async fn what_is_too_large_is_refused(kind: &str) {
     fixture.end(&[]).await;
 }
 
-async fn after_the_close_nothing_is_done(kind: &str) {
+async fn a_closed_broker_refuses_operations(kind: &str) {
     let Some(fixture) = Fixture::start(kind, &prefix("close")).await else {
         return;
     };

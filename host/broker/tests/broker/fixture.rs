@@ -1,4 +1,4 @@
-//! What the tests have in common: messages, a broker to test, and waiting.
+//! Shared parts of the tests: messages, a broker to test, and waiting.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use treadle_broker::{
     Reply, RoutingKey, Settings,
 };
 
-/// How long something may take that should happen at once.
+/// Timeout of operations that should complete at once.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The server that tests use together; `None` if they are to be left out.
+/// The server shared by the tests; `None` if they are skipped.
 pub(crate) fn server_url() -> Option<String> {
     if std::env::var("TREADLE_SKIP_SERVICE_TESTS").is_ok_and(|value| value == "1") {
         return None;
@@ -80,7 +80,7 @@ pub(crate) fn reply(to: &str) -> Reply {
     }
 }
 
-/// The next delivery, which has to come.
+/// The next delivery, which must arrive.
 pub(crate) async fn next(deliveries: &mut Deliveries) -> Delivery {
     tokio::time::timeout(TIMEOUT, deliveries.next())
         .await
@@ -99,7 +99,7 @@ pub(crate) async fn next_ids(deliveries: &mut Deliveries, count: usize) -> Vec<S
     ids
 }
 
-/// Waits until the broker's health is as asked.
+/// Waits until the broker's health matches.
 pub(crate) async fn healthy(broker: &dyn Broker, is_met: impl Fn(&Health) -> bool) -> Health {
     let mut health = broker.health();
     let seen = tokio::time::timeout(TIMEOUT, health.wait_for(|health| is_met(health)));
@@ -107,7 +107,7 @@ pub(crate) async fn healthy(broker: &dyn Broker, is_met: impl Fn(&Health) -> boo
     seen.unwrap_or_else(|_| panic!("the health is still {:?}", broker.health().borrow()))
 }
 
-/// Publishes as an outbox does: again, until it is confirmed. Returns how often it was refused.
+/// Publishes like an outbox: retries until it is confirmed. Returns the number of failures.
 pub(crate) async fn publish_surely(broker: &RabbitMq, batch: &[Message]) -> u32 {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     let mut refusals = 0;

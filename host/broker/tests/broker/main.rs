@@ -1,5 +1,5 @@
-//! Tests of the broker's interface: one suite on RabbitMQ and on its in-memory fake, and what
-//! RabbitMQ alone can do.
+//! Tests of the broker's interface: one suite for RabbitMQ and its in-memory fake, and tests of
+//! RabbitMQ only.
 
 mod conformance;
 mod fixture;

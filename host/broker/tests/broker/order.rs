@@ -1,4 +1,4 @@
-//! What is promised of the order of deliveries: `docs/messaging.md`, "Events".
+//! The promised order of deliveries: `docs/messaging.md`, "Events".
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,23 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     last: u64,
-    /// What a killed broker had handed out undelivered, and delivers again after newer messages.
+    /// Messages that a killed broker had handed out undelivered, and delivers again after newer
+    /// ones.
     late: BTreeSet<u64>,
     late_max: usize,
 }
 
 impl Order {
-    /// From now on so many may be late: as many as the broker hands out before it waits for
-    /// acknowledgements. Until it is killed none may be.
+    /// Allows this many late messages from now on: as many as the broker hands out before it waits
+    /// for acknowledgements. Before the broker is killed, none may be late.
     pub(crate) fn broker_is_killed(&mut self, prefetch: u16) {
         self.late_max = prefetch.into();
     }
 
-    /// Takes a delivery; `false` if this number came before.
+    /// Records a delivery; `false` if its number came before.
     ///
     /// # Panics
-    /// Where messages are missing that a broker would have delivered before this one.
+    /// If messages are missing that the broker must deliver before this one.
     pub(crate) fn take(&mut self, number: u64) -> bool {
         if number <= self.last {
             return self.late.remove(&number);
@@ -37,12 +38,12 @@ impl Order {
         true
     }
 
-    /// Whether all up to the latest have come.
+    /// Whether all messages up to the latest have arrived.
     pub(crate) fn is_whole(&self) -> bool {
         self.late.is_empty()
     }
 
-    /// The greatest number that came.
+    /// The greatest number that arrived.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }

@@ -54,7 +54,7 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts all connections, and those to come.
+    /// Cuts all connections, and refuses new ones.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
         self.cut.notify_waiters();

@@ -1,4 +1,4 @@
-//! What RabbitMQ alone can do: refuse, differ, and be looked at.
+//! Tests of RabbitMQ only: refusals, differing declarations, and inspection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use treadle_broker::{Address, Broker, BrokerError, Queue, RabbitMq, Settings, Su
 
 use crate::fixture::{event, healthy, letter, next, next_ids, prefix, reply, server_url, settings};
 
-/// The error of a broker that can't be used, as an operation reports it once it is known.
+/// The error of an unusable broker, as reported by an operation.
 async fn refusal(settings: Settings, is_it: impl Fn(&BrokerError) -> bool) -> BrokerError {
     let broker = RabbitMq::start(Settings {
         timeout: Duration::from_secs(3),
@@ -106,12 +106,12 @@ async fn another_server_at_the_port_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_queue_that_was_declared_otherwise_is_named() {
+async fn a_queue_with_other_properties_is_named() {
     let Some(url) = server_url() else {
         return;
     };
     let prefix = prefix("differ");
-    // What is a queue for events here, with another bound, is one for commands there.
+    // The same name is a queue for events here and one for commands there.
     let other = RabbitMq::start(settings(&url, &format!("{prefix}-other")));
     let queue = format!("{prefix}.commands");
     drop(
@@ -144,14 +144,14 @@ fn graded(checks: &[Check], grade: Grade) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_broker_is_looked_at_without_a_trace() {
+async fn inspecting_a_broker_changes_nothing() {
     let Some(url) = server_url() else {
         return;
     };
     let prefix = prefix("inspect");
     let settings = settings(&url, &prefix);
     for _ in 0..2 {
-        // The second look would find what the first one had made.
+        // The second inspection would find anything that the first one had made.
         let checks = inspect(&settings).await;
         assert_eq!(graded(&checks, Grade::Warn).len(), 6, "{checks:?}");
         assert!(graded(&checks, Grade::Fail).is_empty(), "{checks:?}");
@@ -182,7 +182,7 @@ async fn a_broker_is_looked_at_without_a_trace() {
 }
 
 #[tokio::test]
-async fn a_removed_exchange_is_made_again() {
+async fn a_removed_exchange_is_recreated() {
     let Some(url) = server_url() else {
         return;
     };
@@ -200,7 +200,7 @@ async fn a_removed_exchange_is_made_again() {
     broker.close().await.unwrap();
 }
 
-/// What a client without a queue gets replies from.
+/// The consumer for direct replies to a client without a queue.
 async fn direct_replies(channel: &Channel) -> Consumer {
     let options = BasicConsumeOptions {
         no_ack: true,
@@ -249,7 +249,7 @@ async fn a_client_without_a_queue_is_answered() {
     let id = answered.properties.correlation_id().clone().unwrap();
     assert_eq!(id.as_str(), "call-7");
 
-    // The broker drops a reply to a client that is gone, and says nothing.
+    // The broker silently drops a reply to a client that is gone.
     client.close(200, "bye".into()).await.unwrap();
     assert_eq!(broker.answer(&reply(&to)).await, Ok(true));
     asked.ack().await.unwrap();

@@ -1,4 +1,4 @@
-//! A broker that is killed while it is published to: nothing is lost, and order stays.
+//! Kills a broker during publishing: nothing is lost, and the order is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use crate::fixture::{event, healthy, prefix, publish_surely, server_url, setting
 use crate::order::Order;
 use crate::server::Server;
 
-/// Messages that are published at once.
+/// Messages published at once.
 const BATCH: u64 = 250;
-/// So many messages have arrived when the server is killed.
+/// Number of messages that have arrived when the server is killed.
 const KILLED_AT: u64 = 2 * BATCH;
-/// Batches that are published after the server was killed.
+/// Batches published after the server was killed.
 const BATCHES_AFTER: u64 = 20;
-/// Deliveries without an acknowledgement.
+/// Unacknowledged deliveries.
 const PREFETCH: u16 = 100;
 const PROGRAMS: u64 = 7;
 
@@ -67,7 +67,7 @@ async fn everything_arrives_in_order_though_the_broker_is_killed() {
     end.await.unwrap();
 }
 
-/// Publishes until the server is killed meanwhile, and then some; gives the last number.
+/// Publishes until the server is killed, and some more; returns the last number.
 async fn publish_beyond(broker: &RabbitMq, killed: &AtomicBool) -> u64 {
     let (mut number, mut after) = (0, 0);
     while after < BATCHES_AFTER {
@@ -98,7 +98,7 @@ impl Killer {
     }
 }
 
-/// Consumes until all has arrived that was published, and has the server killed early on.
+/// Consumes until all published messages have arrived, and kills the server early.
 async fn consume_and_kill(
     deliveries: &mut Deliveries,
     mut killer: Killer,
@@ -112,7 +112,7 @@ async fn consume_and_kill(
             Ok(()) = published.changed() => continue,
         };
         order.take(delivery.id.as_deref().unwrap().parse().unwrap());
-        // An acknowledgement that is lost brings the message again.
+        // A lost acknowledgement causes the message to be delivered again.
         let _ = delivery.ack().await;
         if order.last() >= KILLED_AT
             && let Some(begun) = killer.strike()
@@ -124,7 +124,7 @@ async fn consume_and_kill(
     revival.unwrap().await.unwrap()
 }
 
-/// The next delivery, though the broker restarts meanwhile.
+/// The next delivery, even if the broker restarts meanwhile.
 async fn next_through(deliveries: &mut Deliveries) -> Delivery {
     let wait = Duration::from_mins(2);
     let next = tokio::time::timeout(wait, deliveries.next()).await;

@@ -1,4 +1,4 @@
-//! A RabbitMQ of a test's own, which it may kill.
+//! A separate RabbitMQ server that a test may kill.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to start on a machine with other work.
+/// Timeout for the start of a server on a busy machine.
 const START_WAIT: Duration = Duration::from_mins(2);
-/// The least port that a server may have, and how many there are.
+/// The lowest port of a server, and the number of ports.
 const PORT_FIRST: u16 = 10_000;
 const PORTS: u64 = 20_000;
 /// The scripts themselves; those on the path want to be root or rabbitmq.
 const SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const CONTROL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 
-/// A RabbitMQ server with files and ports of its own; gone when dropped.
+/// A RabbitMQ server with separate files and ports; removed when dropped.
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     port: u16,
@@ -29,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server; `configuration` is added to its file, `folder` gets the certificates.
+    /// Starts a server; `configuration` is added to its file, `folder` receives the certificates.
     pub(crate) fn start(configuration: impl FnOnce(&Path, u16) -> String) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("treadle-mq-")
@@ -63,12 +63,12 @@ impl Server {
         self.tls_port
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// Kills the server as a power cut would.
+    /// Kills the server, like a power failure.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // The server's script has the server itself as a child, in a group of their own.
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Starts the server again, and waits until it answers.
+    /// Restarts the server, and waits until it answers.
     pub(crate) fn restart(&mut self) {
         let log = std::fs::File::create(self.folder.path().join("out")).unwrap();
         let child = self
@@ -106,8 +106,8 @@ impl Server {
         }
     }
 
-    /// Writes down which queues there are. RabbitMQ 3.10 does so seconds later on its own, and
-    /// loses a quorum queue, with all that is in it, if it is killed before.
+    /// Makes the server store its list of queues. RabbitMQ 3.10 does so only seconds later, and
+    /// loses a quorum queue with its messages if it is killed before.
     pub(crate) fn settle(&self) {
         self.control(&["eval", "[ok = dets:sync(T) || T <- dets:all()]."]);
     }
@@ -151,7 +151,7 @@ impl Server {
         command
     }
 
-    /// Gives the files to the user that the server runs as.
+    /// Gives the files to the server's user.
     fn hand_over(&self) {
         let folder = self.folder.path();
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -169,7 +169,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        // Erlang leaves its port mapper behind, which ends once it knows of no node.
+        // Erlang leaves its port mapper running, which ends when it has no nodes.
         for _ in 0..20 {
             let status = self
                 .command("epmd")
@@ -184,7 +184,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a broker answers a greeting.
+/// Whether a broker answers the greeting.
 fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
         return false;
@@ -199,8 +199,8 @@ fn answers_at_all(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// Ports that nothing listens at. They are below those that the system gives to connections, so
-/// that none of these takes one before the server does, or while it is dead.
+/// Unused ports, below those that the system assigns to connections, so that no connection takes
+/// one before the server starts or while it is dead.
 fn free_ports<const N: usize>() -> [u16; N] {
     let any = RandomState::new();
     let mut tries = 0..u16::MAX;

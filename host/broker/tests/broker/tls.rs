@@ -1,4 +1,4 @@
-//! TLS, alarms and timeouts, on a server of the test's own.
+//! TLS, alarms and timeouts, on a separate server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -93,13 +93,13 @@ async fn alarms(server: &Server) {
     let prefix = prefix("alarm");
     let settings = settings(&server.url(), &prefix);
     let broker = RabbitMq::start(Settings {
-        // What a blocked broker is waited for.
+        // Timeout for a blocked broker.
         timeout: Duration::from_secs(3),
         ..settings.clone()
     });
     healthy(&broker, Health::is_connected).await;
     server.control(&["set_vm_memory_high_watermark", "0"]);
-    // The server looks at its memory from time to time only.
+    // The server checks its memory only from time to time.
     let began = std::time::Instant::now();
     let alarm = loop {
         let alarm = inspect(&settings).await.pop().unwrap();
@@ -114,7 +114,7 @@ async fn alarms(server: &Server) {
         "{alarm:?}"
     );
 
-    // The first is on its way when the alarm is reported; the second is not even sent.
+    // The first message is in transit when the alarm is reported; the second is not sent.
     for _ in 0..2 {
         let error = broker
             .publish(&[event(1, "math", "p-1")])
@@ -131,7 +131,7 @@ async fn alarms(server: &Server) {
     broker.close().await.unwrap();
 }
 
-/// A delivery that outlasts the broker's timeout comes again, and its stream goes on.
+/// A delivery that exceeds the broker's timeout is delivered again, and its stream continues.
 async fn timeouts(server: &Server) {
     let prefix = prefix("late");
     server.control(&[

@@ -1,4 +1,4 @@
-//! Commands: their streams, their ends, and what ends them.
+//! Commands: streams, ends, and how they are ended.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn runs(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn commands_end_as_they_end_and_write_what_they_write() {
+async fn commands_report_their_output_and_their_end() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     for (text, output, errors, end) in [
@@ -31,7 +31,7 @@ async fn commands_end_as_they_end_and_write_what_they_write() {
             "",
             End::Exited(0),
         ),
-        // Nobody can tell these two apart.
+        // These two can't be distinguished.
         ("exit 130", "", "", End::Exited(130)),
         ("kill -2 $$", "", "", End::Exited(130)),
     ] {
@@ -48,7 +48,7 @@ async fn commands_end_as_they_end_and_write_what_they_write() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_started_is_told() {
+async fn a_failed_start_is_reported() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let missing = run(&sandbox, Exec::new(["no-such-program"]))
@@ -70,7 +70,7 @@ async fn what_can_not_be_started_is_told() {
 }
 
 #[tokio::test]
-async fn much_goes_both_ways_at_once() {
+async fn large_input_and_output_flow_at_the_same_time() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let bytes: Vec<u8> = (0_u32..2 << 20).map(|n| (n % 251) as u8).collect();
@@ -88,7 +88,7 @@ async fn much_goes_both_ways_at_once() {
 }
 
 #[tokio::test]
-async fn input_comes_while_a_command_runs_and_has_an_end() {
+async fn input_is_streamed_and_closed() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let mut exec = script("read a; echo got $a; cat; echo over");
@@ -132,7 +132,7 @@ async fn an_api_server_that_can_not_end_input_is_named() {
 }
 
 #[tokio::test]
-async fn a_command_whose_time_is_over_ends_with_all_it_started() {
+async fn a_timeout_ends_a_command_and_all_its_descendants() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let text =
@@ -173,7 +173,7 @@ async fn a_signal_gets_to_a_command() {
 }
 
 #[tokio::test]
-async fn a_command_that_writes_without_end_is_held_up_and_ended() {
+async fn endless_output_blocks_a_command_until_it_is_ended() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let mut running = sandbox.run(Exec::new(["yes"])).await.expect("it runs");
@@ -184,7 +184,7 @@ async fn a_command_that_writes_without_end_is_held_up_and_ended() {
         };
         taken += bytes.len();
     }
-    // Nobody reads: it comes to rest, with what fits into the buffers on the way.
+    // Nobody reads, so it blocks when the buffers are full.
     let done = || std::fs::read_to_string(format!("/proc/{pid}/io")).expect("it runs");
     let mut before = done();
     let rests = tokio::time::timeout(LONG, async {
@@ -203,7 +203,7 @@ async fn a_command_that_writes_without_end_is_held_up_and_ended() {
 }
 
 #[tokio::test]
-async fn a_command_whose_output_nobody_reads_any_more_comes_to_its_end() {
+async fn a_command_ends_even_if_nobody_reads_its_output() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let end = format!("{}/end", stage.stand_in.inside());

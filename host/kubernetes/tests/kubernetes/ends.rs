@@ -1,4 +1,4 @@
-//! Pods that end while something runs in them.
+//! Pods that end while a command runs in them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use treadle_sandbox::{End, Event, Sandbox, SandboxError, State};
 use crate::stage::{LONG, Stage, lists, pod, run, script, until};
 use crate::stand_in::StandIn;
 
-/// How a command ends whose pod comes to this end.
+/// The end of a command whose pod ends like this.
 async fn end_of(stage: &Stage, ends: impl FnOnce(&StandIn, &str)) -> (End, Arc<Sandbox>) {
     let sandbox = stage.sandbox().await;
     let mut running = sandbox
@@ -38,7 +38,7 @@ async fn a_command_ends_as_its_pod_did() {
 }
 
 #[tokio::test]
-async fn a_sandbox_whose_pod_is_gone_says_so_and_is_no_new_one() {
+async fn a_sandbox_without_its_pod_reports_that_and_is_not_recreated() {
     let stage = Stage::new().await;
     let (end, sandbox) = end_of(&stage, |stand_in, pod| stand_in.state.lose(pod)).await;
     assert_eq!(end, End::Gone);
@@ -67,23 +67,23 @@ async fn a_sandbox_whose_pod_is_gone_says_so_and_is_no_new_one() {
 }
 
 #[tokio::test]
-async fn what_a_watch_missed_is_found_by_the_next_list() {
+async fn events_missed_by_a_watch_are_found_by_the_next_list() {
     let stage = Stage::new().await;
-    // The API server has forgotten what it would tell: 410.
+    // The API server has dropped the events: 410.
     let (end, _) = end_of(&stage, |stand_in, pod| stand_in.state.forget(Some(pod))).await;
     assert_eq!(end, End::Gone);
-    // And follows what comes later.
+    // Later events are followed.
     let (end, _) = end_of(&stage, |stand_in, pod| {
         stand_in.state.end(pod, "pod_oom_killed");
     })
     .await;
     assert_eq!(end, End::OutOfMemory);
-    // One of the start, one of the watch, and one after it had to begin anew.
+    // One at the start, one for the watch, and one after it had to begin again.
     until("lists", || lists(&stage, false) >= 3).await;
 }
 
 #[tokio::test]
-async fn a_pod_that_comes_while_pods_are_listed_is_there() {
+async fn a_pod_created_during_a_list_is_found() {
     let stage = Stage::new().await;
     until("it watches", || lists(&stage, true) > 0).await;
     stage.stand_in.state.hold_lists(true);

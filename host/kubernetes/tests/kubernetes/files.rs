@@ -1,4 +1,4 @@
-//! Files of pods, from outside.
+//! Access to files of pods from outside.
 
 use std::io::{self, Read, Write};
 
@@ -6,7 +6,7 @@ use treadle_sandbox::{Entry, FileKind, SandboxError};
 
 use crate::stage::{Stage, run, script};
 
-/// Why a file can't be reached.
+/// The kind of the error of a file operation.
 fn kind<T: std::fmt::Debug>(told: Result<T, SandboxError>) -> io::ErrorKind {
     match told.expect_err("it can't be reached") {
         SandboxError::File { error, .. } => error.kind(),
@@ -76,7 +76,7 @@ async fn files_are_listed_moved_and_removed() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_done_with_files_is_told_as_on_this_machine() {
+async fn file_errors_are_those_of_a_local_sandbox() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let inside = stage.stand_in.inside();
@@ -116,7 +116,7 @@ async fn what_can_not_be_done_with_files_is_told_as_on_this_machine() {
         kind(sandbox.remove_file("/").await),
         io::ErrorKind::InvalidInput
     );
-    // What a sandbox may have on disk is what is copied of it.
+    // The sandbox's disk limit also limits copies.
     let long = format!("head -c {} /dev/zero >{file}", (8 << 20) + 1);
     run(&sandbox, script(&long)).await.expect("it runs");
     assert_eq!(kind(sandbox.open(&file).await), io::ErrorKind::FileTooLarge);
@@ -128,7 +128,7 @@ async fn what_can_not_be_done_with_files_is_told_as_on_this_machine() {
 }
 
 #[tokio::test]
-async fn files_on_their_way_have_no_more_of_this_machine_than_they_may() {
+async fn transfers_stay_within_the_limit_on_local_disk() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let path = format!("{}/file", stage.stand_in.inside());

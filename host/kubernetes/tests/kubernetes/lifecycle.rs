@@ -1,4 +1,4 @@
-//! The course of a sandbox: made, used, taken in by the next agent, removed.
+//! The lifecycle of a sandbox: created, used, taken over by the next agent, removed.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn a_sandbox_is_a_pod_from_its_making_to_its_end() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_command_is_in_what_the_api_server_logs() {
+async fn the_api_server_logs_nothing_of_a_command() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let mut exec = script("cat; echo $SECRET");
@@ -73,7 +73,7 @@ async fn nothing_of_a_command_is_in_what_the_api_server_logs() {
 }
 
 #[tokio::test]
-async fn the_next_agent_has_the_pods_on_record_and_removes_its_others() {
+async fn the_next_agent_keeps_recorded_pods_and_removes_its_others() {
     let stage = Stage::new().await;
     let (kept, other) = (stage.sandbox().await, stage.sandbox().await);
     let file = format!("{}/left", stage.stand_in.inside());
@@ -82,7 +82,7 @@ async fn the_next_agent_has_the_pods_on_record_and_removes_its_others() {
     run(&other, script("true")).await.expect("it runs");
     let owner =
         stage.stand_in.state.pod(&pod(&kept))["metadata"]["labels"]["treadle.dev/owner"].clone();
-    // A crash: nobody stopped anything, one record is lost, and a pod of somebody else is there.
+    // A crash: nothing was stopped, one record is lost, and there is a pod of somebody else.
     let (stand_in, folder) = (stage.stand_in, stage.folder);
     let ids = (kept.id().to_owned(), pod(&kept));
     let record = folder.path().join("sandboxes").join(other.id());
@@ -123,7 +123,7 @@ async fn the_next_agent_has_the_pods_on_record_and_removes_its_others() {
 }
 
 #[tokio::test]
-async fn what_pods_can_not_do_fails_by_name() {
+async fn unsupported_operations_are_named() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     run(&sandbox, script("true")).await.expect("it runs");
@@ -163,7 +163,7 @@ async fn what_pods_can_not_do_fails_by_name() {
 }
 
 #[tokio::test]
-async fn images_are_of_the_table_or_references() {
+async fn images_are_configured_names_or_references() {
     let stage = Stage::new().await;
     let image = |image: &str| SandboxSpec {
         image: image.to_owned(),
@@ -190,11 +190,11 @@ async fn images_are_of_the_table_or_references() {
 }
 
 #[tokio::test]
-async fn a_removal_waits_for_nothing_and_is_tried_again() {
+async fn a_removal_does_not_wait_and_is_retried() {
     let stage = Stage::new().await;
     stage.stand_in.state.next_become(&["pod_unschedulable"]);
     let waiting = stage.sandbox().await;
-    // All that is tried at once; a later one succeeds.
+    // All immediate attempts fail; a later one succeeds.
     for _ in 0..3 {
         stage.stand_in.state.refuse("DELETE", "status_unavailable");
     }

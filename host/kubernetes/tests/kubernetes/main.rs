@@ -1,4 +1,5 @@
-//! Sandboxes as pods, against a stand-in of the API server: no cluster has run these tests.
+//! Sandboxes as pods, against a stand-in for the API server. These tests have not been run on a
+//! cluster.
 
 mod commands;
 mod ends;

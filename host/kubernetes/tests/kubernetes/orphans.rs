@@ -1,4 +1,4 @@
-//! Pods that are nobody's, and those that only seem so.
+//! Pods without a sandbox, and those that only seem to have none.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 use crate::stage::{Stage, agent, pod, run, script, until};
 use crate::stand_in::StandIn;
 
-/// What the pods of this sandbox's agent are labelled with.
+/// The labels of the agent that owns this pod.
 fn labels(stand_in: &StandIn, pod: &str) -> Value {
     let labels = &stand_in.state.pod(pod)["metadata"]["labels"];
     json!({"treadle.dev/owner": labels["treadle.dev/owner"], "treadle.dev/sandbox": "orphan"})
 }
 
-/// What a crash leaves of a stage.
+/// The state that a crash leaves behind.
 async fn crashed(stage: Stage) -> (StandIn, TempDir) {
     let (stand_in, folder) = (stage.stand_in, stage.folder);
     drop(stage.sandboxes);
@@ -31,14 +31,14 @@ async fn a_pod_that_comes_late_is_deleted() {
     let stage = Stage::new().await;
     let own = pod(&*stage.sandbox().await);
     let server = &stage.stand_in.state;
-    // It was asked for, and no answer came in time.
+    // It was requested, but no answer arrived in time.
     server.put("treadle-late", &labels(&stage.stand_in, &own));
     server.put("somebody-elses", &json!({"treadle.dev/owner": "them"}));
     until("it is deleted", || {
         server.pods() == ["somebody-elses", &own]
     })
     .await;
-    // The watch that would tell of it has expired.
+    // The watch that would report it has expired.
     server.put_unseen("treadle-unseen", &labels(&stage.stand_in, &own));
     until("it is deleted", || {
         server.pods() == ["somebody-elses", &own]
@@ -81,7 +81,7 @@ async fn a_sandbox_whose_record_can_not_be_read_keeps_its_pod() {
         .join(&id)
         .join("sandbox.json");
     std::fs::remove_file(&record).expect("a record");
-    // It leads to itself.
+    // A link to itself.
     std::os::unix::fs::symlink(Path::new("sandbox.json"), &record).expect("a link");
     // It is the last one to be deleted.
     stand_in

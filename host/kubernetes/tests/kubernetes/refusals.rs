@@ -1,4 +1,4 @@
-//! What the API server refuses, and what an operator wrote that can't be.
+//! Refusals of the API server, and invalid configurations.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn no_room_in_the_cluster_is_no_room_here() {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_names_the_remedy() {
+async fn forbidden_requests_name_the_remedy() {
     let stage = Stage::new().await;
     stage.stand_in.state.refuse("POST", "status_forbidden");
     let refused = stage.create().await.expect_err("no rights");
@@ -55,7 +55,7 @@ async fn a_namespace_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_conflict_of_a_quota_is_tried_again_and_a_foreign_pod_is_left_alone() {
+async fn a_quota_conflict_is_retried_and_a_foreign_pod_is_kept() {
     let stage = Stage::new().await;
     stage.stand_in.state.refuse("POST", "status_quota_conflict");
     stage.stand_in.state.refuse("POST", "status_quota_conflict");
@@ -65,14 +65,14 @@ async fn a_conflict_of_a_quota_is_tried_again_and_a_foreign_pod_is_left_alone() 
         stage.stand_in.state.refuse("POST", "status_quota_conflict");
     }
     stage.create().await.expect_err("three in a row");
-    // The name is taken, but the pod that has it is not there, or not this agent's.
+    // The name is taken, but the pod does not exist or belongs to another agent.
     stage.stand_in.state.refuse("POST", "status_already_exists");
     stage.create().await.expect_err("it is not there");
     assert_eq!(stage.stand_in.state.pods(), [pod(&sandbox)]);
 }
 
 #[tokio::test]
-async fn a_pod_that_never_is_ready_fails_with_what_the_cluster_told() {
+async fn a_pod_that_never_becomes_ready_fails_with_the_clusters_reason() {
     let stage = Stage::new().await;
     stage
         .stand_in
@@ -103,7 +103,7 @@ async fn a_command_that_the_api_server_can_not_start_is_no_fault_of_the_client()
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     run(&sandbox, script("true")).await.expect("it runs");
-    // What is refused next is what starts a command.
+    // The next refused request is the start of a command.
     until("it watches", || lists(&stage, true) > 0).await;
     let refused = async |status| {
         stage.stand_in.state.refuse("GET", status);
@@ -166,10 +166,10 @@ async fn a_wrong_kubeconfig_is_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn no_daemon_starts_that_may_not_list_its_pods() {
+async fn a_daemon_that_may_not_list_its_pods_does_not_start() {
     let stand_in = StandIn::start().await;
     let folder = tempfile::tempdir().expect("a folder");
-    // The watch of the pods asks too.
+    // The watch of the pods sends requests too.
     for _ in 0..5 {
         stand_in.state.refuse("GET", "status_forbidden");
     }
@@ -183,7 +183,7 @@ async fn no_daemon_starts_that_may_not_list_its_pods() {
 }
 
 #[tokio::test]
-async fn whoever_looks_is_told_whether_the_cluster_answers() {
+async fn doctor_reports_whether_the_cluster_answers() {
     let stand_in = StandIn::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(&stand_in, folder.path());

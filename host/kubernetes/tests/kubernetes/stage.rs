@@ -1,4 +1,4 @@
-//! What tests begin with.
+//! The setup of the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use treadle_sandbox::{
 
 use crate::stand_in::StandIn;
 
-/// Longer than anything takes.
+/// Timeout for anything.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// An agent whose sandboxes are pods of a stand-in.
+/// An agent whose sandboxes are pods of the stand-in.
 pub(crate) struct Stage {
     pub(crate) stand_in: StandIn,
     pub(crate) sandboxes: Sandboxes,
@@ -93,7 +93,7 @@ pub(crate) fn script(text: &str) -> Exec {
     Exec::new(["sh", "-c", text])
 }
 
-/// What a command wrote, what it told of errors, and how it ended.
+/// The standard output and error of a command, and its end.
 pub(crate) async fn run(
     sandbox: &Arc<Sandbox>,
     exec: Exec,
@@ -111,7 +111,7 @@ pub(crate) async fn run(
     Ok((text(output), text(errors), end))
 }
 
-/// How often pods were listed, or watched.
+/// Number of list or watch requests.
 pub(crate) fn lists(stage: &Stage, watches: bool) -> usize {
     let requests = stage.stand_in.state.requests();
     let of_all = requests.iter().filter(|request| request.contains("/pods?"));
@@ -119,7 +119,7 @@ pub(crate) fn lists(stage: &Stage, watches: bool) -> usize {
     lists.count()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waited = tokio::time::timeout(LONG, async {
         while !is_so() {

@@ -1,4 +1,4 @@
-//! Images from hostile sources: nothing lands outside of them, and nothing outside comes in.
+//! Images from hostile sources: nothing lands outside of them, and nothing outside gets in.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use treadle_sandbox::{FileKind, SandboxSpec};
 
 use crate::stage::{Stage, config};
 
-/// An entry: its kind, its name, where it leads, its mode. A file says `out`.
+/// An entry: type, name, link target, mode. A file contains `out`.
 type Line<'a> = (EntryType, &'a str, &'a str, u32);
 
-/// Writes an archive as no tool would.
+/// Writes an archive that no tool would write.
 fn archive(path: &Path, lines: &[Line<'_>]) {
     let mut builder = Builder::new(std::fs::File::create(path).unwrap());
     for (kind, name, target, mode) in lines {
@@ -32,7 +32,7 @@ fn archive(path: &Path, lines: &[Line<'_>]) {
     builder.finish().unwrap();
 }
 
-/// A folder of the machine with a secret, and all that can be told of it.
+/// A folder of the machine with a secret, and a description of its state.
 struct Outside(tempfile::TempDir);
 
 impl Outside {
@@ -73,7 +73,7 @@ impl Outside {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_archive_reaches_out() {
+async fn archives_can_not_reach_outside() {
     use EntryType::{Block, Char, Directory, Link, Regular, Symlink};
     let (stage, outside) = (Stage::new().await, Outside::new());
     let before = outside.told();
@@ -121,7 +121,7 @@ async fn no_archive_reaches_out() {
         let imported = stage.sandboxes.import(&name, &path).await;
         eprintln!("{lines:?}: {imported:?}");
         assert_eq!(outside.told(), before, "{lines:?}");
-        // What is taken has nothing of outside in it.
+        // Accepted images contain nothing from outside.
         let image = stage.folder.path().join("agent/images").join(&name);
         for entry in std::fs::read_dir(image).into_iter().flatten() {
             let entry = entry.unwrap();
@@ -134,7 +134,7 @@ async fn no_archive_reaches_out() {
             );
         }
     }
-    // By system tools, such an archive does reach out.
+    // System tools would reach outside with such an archive.
     archive(&stage.folder.path().join("image.tar"), attacks[0]);
     let mut tar = std::process::Command::new("tar");
     tar.arg("-C").arg(stage.folder.path());
@@ -146,7 +146,7 @@ async fn no_archive_reaches_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_layer_takes_away_more_than_is_in_it() {
+async fn whiteouts_remove_only_files_of_the_image() {
     let stage = Stage::new().await;
     let path = stage.folder.path().join("image.tar");
     archive(&path, &[(EntryType::Regular, "file", "", 0o644)]);
@@ -192,14 +192,14 @@ async fn owners_are_users_of_sandboxes() {
         let metadata = entry.unwrap().metadata().unwrap();
         assert_eq!(metadata.uid(), config(stage.folder.path()).uid);
     }
-    // Nor does any user of the machine get at such a program.
+    // Nor can any user of the machine access such a program.
     let agent = std::fs::metadata(stage.folder.path().join("agent")).unwrap();
     assert_eq!(agent.permissions().mode() & 0o77, 0);
 }
 
-/// A few bytes that say that many follow, which are not there or are all zero.
+/// A few bytes that announce many, which are missing or zero.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_archive_fills_the_disk_by_a_word() {
+async fn a_small_archive_can_not_fill_the_disk() {
     let stage = Stage::new().await;
     let path = stage.folder.path().join("image.tar");
     let mut header = Header::new_gnu();
@@ -212,7 +212,7 @@ async fn no_archive_fills_the_disk_by_a_word() {
     assert_eq!(stage.sandboxes.images(), ["system"]);
 }
 
-/// A name is no list of folders, and no path.
+/// Names are neither paths nor lists of folders.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_images_lead_nowhere() {
     let stage = Stage::new().await;
@@ -231,7 +231,7 @@ async fn names_of_images_lead_nowhere() {
         assert!(name.is_empty() || made.is_err(), "{name}");
     }
     stage.sandboxes.import("a", &path).await.unwrap();
-    // The machine's `/etc` is no part of it.
+    // The machine's `/etc` must not become part of it.
     stage.sandboxes.import("a:etc", &path).await.unwrap();
     let image = "a:etc".to_owned();
     let spec = SandboxSpec {
@@ -246,7 +246,7 @@ async fn names_of_images_lead_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layouts_name_their_own_blobs_only() {
+async fn layouts_reference_only_their_own_blobs() {
     let (stage, outside) = (Stage::new().await, Outside::new());
     let layout = stage.folder.path().join("layout");
     std::fs::create_dir_all(layout.join("blobs/sha256")).unwrap();

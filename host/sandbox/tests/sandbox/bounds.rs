@@ -1,5 +1,5 @@
-//! Bombs, each no larger than the machine bears: what is bounded ends them, others don't notice, and
-//! without the bound they go through.
+//! Bombs, no larger than the machine can bear: limits end them without affecting others, and
+//! without the limits they go off.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use treadle_sandbox::{End, Exec, Guard, Share, State};
 
 use crate::stage::{Stage, processes_of, run, sh, until};
 
-/// What a neighbour's command may take while a bomb goes off, on a machine with other work.
+/// Maximum duration of a neighbour's command during a bomb, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn ends(guards: &[Guard], line: &str) -> End {
@@ -35,7 +35,7 @@ async fn processes_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_bomb_is_noticed_by_nobody_and_removed() {
+async fn a_fork_bomb_affects_nobody_and_is_removed() {
     let stage = Stage::new().await;
     let (bomb, other) = (stage.sandbox().await, stage.sandbox().await);
     assert_eq!(sh(&other, "true").await.1, End::Exited(0));
@@ -61,9 +61,9 @@ async fn a_fork_bomb_is_noticed_by_nobody_and_removed() {
 async fn memory_is_bounded() {
     let lines = [
         "exec perl -e '$x = \"x\" x (400 << 20); print length($x)'",
-        // In a file of memory, which is no process's.
+        // In a memory file, which belongs to no process.
         "exec python3 -c 'import os; [os.write(os.memfd_create(\"m\"), bytes(20 << 20)) for _ in range(20)]'",
-        // By many small ones.
+        // By many small processes.
         "for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (25 << 20); sleep 1' & done; wait; perl -e '$x = \"x\" x (400 << 20)'",
     ];
     for line in lines {
@@ -73,7 +73,7 @@ async fn memory_is_bounded() {
     assert_eq!(ends(&[Guard::Cgroup], lines[1]).await, End::Exited(0));
 }
 
-/// Each writes about 24 MB, of which 16 are too many.
+/// Each writes about 24 MB, 16 more than allowed.
 const WRITERS: [(&str, &str); 6] = [
     ("one file", "dd if=/dev/zero of=/tmp/file bs=1M count=100"),
     (
@@ -98,7 +98,7 @@ const WRITERS: [(&str, &str); 6] = [
     ),
 ];
 
-/// A writer goes through without the bound, is ended by it, and may clean up.
+/// A writer succeeds without the limit, is ended by it, and may clean up.
 async fn write(stage: &Stage, free: &Stage, what: &str, writer: &str) {
     let line = |seconds: &str| {
         let writer = writer.replace("{seconds}", seconds);
@@ -136,7 +136,7 @@ async fn disk_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_alone_is_too_large_is_out_of_disk() {
+async fn a_single_file_beyond_the_limit_is_out_of_disk() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let command = ["dd", "if=/dev/zero", "of=/tmp/file", "bs=1M", "count=100"];
@@ -144,10 +144,10 @@ async fn a_file_that_alone_is_too_large_is_out_of_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disk_is_bounded_for_what_is_left_in_the_background() {
+async fn the_disk_limit_applies_to_background_processes() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
-    // Slow enough that what is too much can be told from what could have been written.
+    // Slow enough to distinguish the stop from the end of the writer.
     let writer = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); dd if=/dev/zero of=/tmp/$i bs=4M count=1; sleep 0.05; done";
     let line = format!("({writer}) > /dev/null 2>&1 &");
     assert_eq!(sh(&sandbox, &line).await.1, End::Exited(0));
@@ -157,7 +157,7 @@ async fn disk_is_bounded_for_what_is_left_in_the_background() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disk_is_bounded_for_one_command_after_another() {
+async fn the_disk_limit_applies_across_commands() {
     let stage = Stage::with(|config| config.disk_bytes_max = 8 << 20).await;
     let sandbox = stage.sandbox().await;
     let mut runs = 0;
@@ -171,7 +171,7 @@ async fn disk_is_bounded_for_one_command_after_another() {
         runs += 1;
         assert!(runs < 8, "it writes on");
     }
-    // What is too much is removed from outside; then it is as others are.
+    // The excess is removed from outside; then the sandbox works again.
     sandbox.remove_file("/tmp").await.unwrap();
     until("it is measured", || sandbox.status().disk_bytes < 1 << 20).await;
     assert_eq!(sh(&sandbox, "true").await.1, End::Exited(0));
@@ -197,7 +197,7 @@ async fn cores_are_those_granted() {
     }
 }
 
-/// What each user of the machine has a number of: whether a sandbox takes that of others.
+/// Per-user limits of the kernel: whether a sandbox uses up those of others.
 const SHARED: [(&str, &str, &str); 2] = [
     (
         "watches of files",
@@ -213,7 +213,7 @@ const SHARED: [(&str, &str, &str); 2] = [
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_users_have_a_number_of_is_each_sandboxs_own() {
+async fn per_user_limits_are_separate_for_each_sandbox() {
     let stage = Stage::new().await;
     for (what, line, one) in SHARED {
         let (greedy, other) = (stage.sandbox().await, stage.sandbox().await);

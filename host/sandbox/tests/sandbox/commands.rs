@@ -1,5 +1,4 @@
-//! Commands of the worst kind: what they inherit, how they hang, and what they do to the first
-//! process.
+//! Malicious commands: what they inherit, how they hang, and what they do to the first process.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ fn shell(line: &str) -> Exec {
     Exec::new(["/bin/sh", "-c", line])
 }
 
-/// Follows a command that is to be ended; gives its end.
+/// Follows a command that must be ended; returns its end.
 async fn late(sandbox: &std::sync::Arc<Sandbox>, exec: Exec, max: Duration) -> End {
     let mut running = sandbox.run(exec).await.unwrap();
     let ended = tokio::time::timeout(SOON, running.follow(max, |_| ())).await;
@@ -24,12 +23,12 @@ async fn late(sandbox: &std::sync::Arc<Sandbox>, exec: Exec, max: Duration) -> E
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_inherited() {
-    // As what starts an agent may leave it.
+    // Like a process that starts an agent may leave it.
     let left = std::fs::File::open("/").unwrap();
     rustix::io::fcntl_setfd(&left, rustix::io::FdFlags::empty()).unwrap();
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
-    // One is that of the folder itself.
+    // One is the descriptor of the folder itself.
     assert_eq!(
         run(&sandbox, Exec::new(["ls", "/proc/self/fd"])).await.0,
         "0\n1\n2\n3\n"
@@ -40,7 +39,7 @@ async fn nothing_is_inherited() {
         .filter_map(|line| line.split('=').next())
         .collect();
     assert_eq!(names, ["HOME", "PATH"]);
-    // The session is the first process's, and has no terminal.
+    // The session is the first process's, without a terminal.
     let (stat, _) = run(&sandbox, Exec::new(["cat", "/proc/self/stat"])).await;
     assert_eq!(
         stat.split(' ').skip(5).take(2).collect::<Vec<_>>(),
@@ -80,7 +79,7 @@ async fn no_program_gives_more_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_hold_up_nobody() {
+async fn blocked_streams_do_not_block_others() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let (_, end) = sh(&sandbox, "exec 0<&- 1>&- 2>&-; sleep 0.1; exit 3").await;
@@ -106,7 +105,7 @@ async fn streams_hold_up_nobody() {
         })
         .await
         .unwrap();
-    // Nobody reads this one's output, of which there is more than a pipe takes.
+    // Nobody reads this output, which exceeds the pipe.
     let mut unread = sandbox
         .run(shell("head -c 100000000 /dev/zero; sleep 600"))
         .await
@@ -154,7 +153,7 @@ async fn all_are_ended_however_they_resist() {
         "trap '' TERM INT HUP QUIT; while :; do :; done",
         // Children in other groups and sessions, that stop and resume each other.
         "for i in 1 2 3; do setsid sh -c 'while :; do kill -CONT -1; sleep 0.001; done' & done; while :; do sleep 0.001; done",
-        // One who is no descendant any more lets the command go on as soon as it is stopped.
+        // A process that is no longer a descendant resumes the command whenever it is stopped.
         "p=$$; (setsid sh -c \"while kill -CONT $p; do :; done\" &); exec python3 -c 'import os, time\nwhile True:\n try:\n  if os.fork() == 0: time.sleep(0.02); os._exit(0)\n  os.waitpid(-1, os.WNOHANG)\n except OSError: pass'",
     ];
     for line in lines {
@@ -172,7 +171,7 @@ async fn all_are_ended_however_they_resist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_process_outlives_all_of_it() {
+async fn the_first_process_survives_all_attacks() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let other = stage.sandbox().await;
@@ -186,7 +185,7 @@ async fn the_first_process_outlives_all_of_it() {
         sh(&sandbox, line).await;
         assert_eq!(sh(&sandbox, "echo x").await.0, "x\n", "{line}");
     }
-    // Nor was it started again.
+    // It was not restarted either.
     let ended = hold.follow(SHORT, |_| ()).await;
     assert_eq!(
         ended,
@@ -201,7 +200,7 @@ async fn the_first_process_outlives_all_of_it() {
     assert_eq!(ended, (End::Killed(9), true), "it was ended by others");
 }
 
-/// The first process of a sandbox, as the machine numbers it.
+/// The first process of a sandbox, by the machine's pid.
 fn first_of(sandbox: &Sandbox) -> rustix::process::Pid {
     let is_first = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -212,9 +211,9 @@ fn first_of(sandbox: &Sandbox) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(first.unwrap()).unwrap()
 }
 
-/// Rust's runtime has handlers for two signals, which end the process where both come at once.
+/// Rust's runtime handles two signals, and aborts if both arrive at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn signals_that_come_at_once_end_no_first_process() {
+async fn simultaneous_signals_do_not_end_the_first_process() {
     use rustix::process::{Signal, kill_process};
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
@@ -246,7 +245,7 @@ async fn signals_that_come_at_once_end_no_first_process() {
     drop(stdin);
     let (end, is_late) = running.follow(SOON, |_| ()).await;
     assert!(matches!(end, End::Exited(_)) && !is_late, "{end:?}");
-    // What it starts hears all signals.
+    // Processes that it starts receive all signals.
     let (status, _) = run(&sandbox, Exec::new(["cat", "/proc/self/status"])).await;
     assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
 }
@@ -268,7 +267,7 @@ async fn a_command_that_is_too_long_is_refused_with_the_limit_and_a_remedy() {
             "{error}"
         );
     }
-    // What is just short enough runs where there is as little memory as may be.
+    // A command just below the limit runs with the minimum of memory.
     let words = vec!["x".repeat(100_000); 10];
     let command = std::iter::once("true".to_owned()).chain(words);
     let mut running = sandbox.run(Exec::new(command)).await.unwrap();
@@ -276,7 +275,7 @@ async fn a_command_that_is_too_long_is_refused_with_the_limit_and_a_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_make_no_sense_are_refused() {
+async fn invalid_orders_are_refused() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     assert_eq!(

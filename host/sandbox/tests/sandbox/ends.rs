@@ -1,4 +1,4 @@
-//! Ends, wanted and not: nothing is left of what was removed, and files are all that outlives an
+//! Expected and unexpected ends: nothing is left of a removed sandbox, and only files outlive an
 //! agent.
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use treadle_sandbox::{End, Exec, Sandboxes, State};
 
 use crate::stage::{Stage, cgroups_of, config, mounted_by, processes_of, sh, until};
 
-/// Namespaces of a process of a sandbox that are not the machine's.
+/// Namespaces of a sandbox's process that are not the machine's.
 fn spaces(process: i32) -> Vec<String> {
     let of = |process: &str| -> Vec<String> {
         let links = std::fs::read_dir(format!("/proc/{process}/ns"));
@@ -24,7 +24,7 @@ fn spaces(process: i32) -> Vec<String> {
     theirs
 }
 
-/// Processes of the machine that are in one of these namespaces.
+/// Processes of the machine in one of these namespaces.
 fn within(wanted: &[String]) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap();
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -36,7 +36,7 @@ const BUSY: &str = "sleep 600 > /dev/null 2>&1 & setsid sleep 600 > /dev/null 2>
     (setsid sh -c 'kill -STOP $$' > /dev/null 2>&1 &); echo started; while :; do :; done";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_of_what_was_removed() {
+async fn nothing_is_left_of_a_removed_sandbox() {
     let stage = Stage::new().await;
     for is_paused in [false, true] {
         let sandbox = stage.sandbox().await;
@@ -53,7 +53,7 @@ async fn nothing_is_left_of_what_was_removed() {
             .collect();
         spaces.sort();
         spaces.dedup();
-        // Mounts, processes, network, users, name, messages; and those of children to come.
+        // Mount, process, network, user, host name and IPC namespaces, and those of later children.
         assert!(spaces.len() >= 6, "{spaces:?}");
         if is_paused {
             sandbox.pause().await.unwrap();
@@ -76,7 +76,7 @@ async fn folders_are_removed_however_deep() {
         mkdir /tmp/closed; touch /tmp/closed/f; chmod 0 /tmp/closed";
     let (output, end) = sh(&sandbox, line).await;
     assert_eq!(end, End::Exited(0), "{output}");
-    // It is measured to its end, and no reason to end anything.
+    // It is measured completely, and is no reason to stop it.
     until("it is measured", || sandbox.status().disk_bytes > 11 << 20).await;
     assert!(sandbox.status().disk_bytes < 64 << 20);
     assert_eq!(sandbox.status().state, State::Ready);
@@ -84,7 +84,7 @@ async fn folders_are_removed_however_deep() {
     stage.gone(&sandbox).await;
 }
 
-/// Whatever else is done to it meanwhile, it goes, and nobody waits for ever.
+/// Whatever happens at the same time, it is removed, and nobody waits forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_may_be_removed_at_any_time() {
     let stage = Stage::new().await;
@@ -132,7 +132,7 @@ async fn a_sandbox_may_be_removed_at_any_time() {
     }
 }
 
-/// An agent in a process of its own; gives the process, and sandboxes: one runs, one is paused.
+/// An agent in a separate process; returns the process, and a running and a paused sandbox.
 fn agent(folder: &Path) -> (std::process::Child, Vec<String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treadle-sandbox-probe"));
     let command = command.arg("agent").arg(folder.join("agent"));
@@ -147,7 +147,7 @@ async fn files_outlive_an_agent_that_is_killed_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let (mut process, ids) = agent(folder.path());
     assert_eq!(ids.len(), 2);
-    // Nobody else may have the folder meanwhile.
+    // Nobody else may use the folder meanwhile.
     let error = Sandboxes::start(config(folder.path())).await.err().unwrap();
     assert!(error.to_string().contains("another daemon"), "{error}");
     process.kill().unwrap();

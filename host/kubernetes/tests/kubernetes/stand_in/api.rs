@@ -1,4 +1,4 @@
-//! Pods as the API has them.
+//! Pods in the API.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ fn refused(name: &str) -> Response {
     (code, Json(status)).into_response()
 }
 
-/// Notes a request, and gives what it is to be refused with.
+/// Records a request, and returns its refusal, if any.
 pub(super) fn met(server: &Server, method: &'static str, uri: &Uri) -> Option<Response> {
     let mut held = server.lock();
     held.requests.push(format!("{method} {uri}"));
@@ -44,7 +44,7 @@ fn matches(pod: &Value, selector: Option<&String>) -> bool {
     pairs.all(|(key, value)| pod["metadata"]["labels"][key] == value)
 }
 
-/// There is no such pod.
+/// The response for a missing pod.
 pub(super) fn missing() -> Response {
     refused("status_not_found")
 }
@@ -138,7 +138,7 @@ pub(super) async fn list(
     Json(listed).into_response()
 }
 
-/// A line for each event from a version on.
+/// Streams a line for each event from a version on.
 fn watch(server: Arc<Server>, query: &BTreeMap<String, String>) -> Response {
     let from: u64 = query["resourceVersion"].parse().expect("a version");
     let selector = query.get("labelSelector").cloned();

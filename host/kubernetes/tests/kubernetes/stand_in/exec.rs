@@ -1,5 +1,5 @@
-//! An `exec`: a WebSocket to a process of this machine. As in a container, it leads a process group,
-//! and the end is told once nobody writes any more.
+//! An `exec`: a WebSocket to a process of this machine. As in a container, it leads a process
+//! group, and its end is reported when nobody writes to its output any more.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -72,7 +72,7 @@ pub(super) async fn exec(
         .into_response()
 }
 
-/// The words of a command, as they are in a query.
+/// The words of a command in a query.
 fn words(query: &str) -> Vec<String> {
     let pairs: Vec<(String, String)> = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(
         &format!("/?{query}").parse().expect("a query"),
@@ -110,7 +110,7 @@ async fn run(server: &Server, pod: &str, command: &[String], socket: Socket) {
     if pass(&mut told, &mut sender).await.is_ok() {
         let ended = child.wait().await.expect("its end");
         let is_there = server.pods().iter().any(|there| there == pod);
-        // Where the container is gone, the connection breaks without a word.
+        // Without the container, the connection breaks without a status.
         if is_there && server.pod(pod)["status"]["phase"] == "Running" {
             let _ = sender.send(status(&of(ended))).await;
         }
@@ -121,7 +121,7 @@ async fn run(server: &Server, pod: &str, command: &[String], socket: Socket) {
     reap(child);
 }
 
-/// What is left of a process whose connection is gone goes on, and is taken in.
+/// A process whose connection is gone continues, and is reaped.
 fn reap(mut child: Child) {
     tokio::spawn(async move { child.wait().await });
 }
@@ -155,7 +155,7 @@ async fn write(
         };
         let is_over = match bytes.split_first() {
             Some((0, bytes)) => to.write_all(bytes).await.is_err(),
-            // The newer protocol's end of a stream.
+            // The newer protocol's message that closes a stream.
             Some((255, [0])) => true,
             _ => false,
         };
@@ -164,7 +164,7 @@ async fn write(
         }
     }
     drop(to);
-    // Pings are answered as long as there is somebody.
+    // Pings are answered while the peer exists.
     while let Some(Ok(_)) = from.next().await {}
 }
 

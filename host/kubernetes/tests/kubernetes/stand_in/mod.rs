@@ -1,8 +1,8 @@
-//! A stand-in of the API server of Kubernetes, in this process. **It is not a cluster, and none has run
-//! these tests.** It speaks what treadle uses of the API: pods are created, read, listed, watched and
-//! deleted, and an `exec` is a WebSocket to a real shell of this machine, so that what commands write
-//! and how they end is real. What it answers otherwise is in `fixtures`, written from the public API
-//! reference.
+//! A stand-in for the API server of Kubernetes, in this process. **It is not a cluster, and these
+//! tests have not been run on one.** It implements the parts of the API that treadle uses: pods are
+//! created, read, listed, watched and deleted, and an `exec` is a WebSocket to a real shell of this
+//! machine, so that output and exit status are real. Its other responses are in `fixtures`, written
+//! from the public API reference.
 
 mod api;
 mod exec;
@@ -18,14 +18,14 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// An answer from `fixtures`.
+/// A response from `fixtures`.
 pub(crate) fn fixture(name: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes/fixtures");
     let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect(name);
     serde_json::from_str(&text).expect(name)
 }
 
-/// A stand-in that runs.
+/// A running stand-in.
 pub(crate) struct StandIn {
     pub(crate) state: Arc<State>,
     pub(crate) url: String,
@@ -37,24 +37,24 @@ pub(crate) struct State {
     held: Mutex<Held>,
     /// The version of the newest change.
     version: watch::Sender<u64>,
-    /// Whether lists wait, once they are of what is there.
+    /// Whether lists wait after reading the current pods.
     lists_wait: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Held {
     pods: BTreeMap<String, Value>,
-    /// What watches are told, by version.
+    /// Events for watches, by version.
     events: Vec<(u64, Value)>,
-    /// Versions before this one are forgotten.
+    /// Events before this version are dropped.
     oldest: u64,
-    /// What new pods become at once.
+    /// Statuses that new pods get at once.
     fates: VecDeque<&'static str>,
-    /// What the next requests of a method are refused with.
+    /// Refusals of the next requests of a method.
     refusals: VecDeque<(&'static str, &'static str)>,
-    /// What every `exec` is refused with.
+    /// Whether every `exec` is refused.
     no_shell: bool,
-    /// Whether only the older protocol is spoken.
+    /// Whether only the older protocol is supported.
     is_old: bool,
     /// Process groups of each pod.
     groups: Vec<(String, i32)>,
@@ -66,7 +66,7 @@ impl State {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change known.
+    /// Publishes a change.
     fn tell(&self, held: &mut Held, kind: &str, mut pod: Value) -> Value {
         let version = *self.version.borrow() + 1;
         pod["metadata"]["resourceVersion"] = version.to_string().into();
@@ -76,7 +76,7 @@ impl State {
         pod
     }
 
-    /// Gives a pod another status.
+    /// Sets the status of a pod.
     pub(crate) fn set(&self, pod: &str, status: &str) {
         let mut held = self.lock();
         let mut found = held.pods[pod].clone();
@@ -85,13 +85,13 @@ impl State {
         held.pods.insert(pod.to_owned(), found);
     }
 
-    /// Ends a pod as a kubelet does: its processes, then its status.
+    /// Ends a pod like a kubelet: its processes, then its status.
     pub(crate) fn end(&self, pod: &str, status: &str) {
         self.kill(pod);
         self.set(pod, status);
     }
 
-    /// Takes a pod away, as a machine that is gone.
+    /// Removes a pod like a failed machine.
     pub(crate) fn lose(&self, pod: &str) {
         self.kill(pod);
         let mut held = self.lock();
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Forgets all that happened so far, so that watches must list anew. A pod may go unseen meanwhile.
+    /// Drops all past events, so that watches must list again. A pod may go unseen meanwhile.
     pub(crate) fn forget(&self, lost: Option<&str>) {
         let mut held = self.lock();
         if let Some(lost) = lost {
@@ -121,27 +121,27 @@ impl State {
         self.version.send_replace(version);
     }
 
-    /// Lists wait from now on, or go on.
+    /// Makes lists wait, or lets them continue.
     pub(crate) fn hold_lists(&self, wait: bool) {
         self.lists_wait.send_replace(wait);
     }
 
-    /// The next pods become these.
+    /// Sets the statuses of the next pods.
     pub(crate) fn next_become(&self, statuses: &[&'static str]) {
         self.lock().fates.extend(statuses);
     }
 
-    /// The next request of this method is refused with this.
+    /// Refuses the next request of this method with this response.
     pub(crate) fn refuse(&self, method: &'static str, status: &'static str) {
         self.lock().refusals.push_back((method, status));
     }
 
-    /// Images have no shell from now on.
+    /// Removes the shell from all images.
     pub(crate) fn without_shell(&self) {
         self.lock().no_shell = true;
     }
 
-    /// Only the older protocol is spoken from now on.
+    /// Switches to the older protocol.
     pub(crate) fn is_old(&self) {
         self.lock().is_old = true;
     }
@@ -156,14 +156,14 @@ impl State {
         self.lock().pods[name].clone()
     }
 
-    /// Puts a pod there.
+    /// Adds a pod.
     pub(crate) fn put(&self, name: &str, labels: &Value) {
         let mut held = self.lock();
         let pod = self.tell(&mut held, "ADDED", running(name, labels));
         held.pods.insert(name.to_owned(), pod);
     }
 
-    /// Puts a pod there that watches are not told of, but for that they must list anew.
+    /// Adds a pod without an event, so that watches find it only by listing again.
     pub(crate) fn put_unseen(&self, name: &str, labels: &Value) {
         let pod = running(name, labels);
         self.lock().pods.insert(name.to_owned(), pod);
@@ -220,7 +220,7 @@ impl StandIn {
         }
     }
 
-    /// A file that says how it is reached.
+    /// A kubeconfig for the stand-in.
     pub(crate) fn kubeconfig(&self) -> std::path::PathBuf {
         let path = self.folder.path().join("kubeconfig");
         let text = json!({
@@ -235,7 +235,7 @@ impl StandIn {
         path
     }
 
-    /// A folder that is inside of all pods too.
+    /// A folder that is also inside all pods.
     pub(crate) fn inside(&self) -> String {
         self.folder.path().display().to_string()
     }
