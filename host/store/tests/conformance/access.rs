@@ -1,5 +1,5 @@
-//! What every store does with tenants, tokens and the audit log, and with names that not every
-//! caller may see. Each check starts with an empty store.
+//! Tests of tenants, tokens, the audit log, and names that not every caller may see. Each check
+//! starts with an empty store.
 
 use treadle_store::{
     AuditPage, AuditRow, Batch, EventPage, EventRow, Names, ProgramPage, Store, TenantRow, TokenRow,

@@ -1,21 +1,21 @@
-//! Where the suite runs: in memory, in a file, in PostgreSQL, and in a store that is reopened for
-//! each call.
+//! The stores that the suite runs on: in memory, in a file, in PostgreSQL, and one that is reopened
+//! for each call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use treadle_store::{Location, PostgresLocation, Store, open};
 
-/// Names the server of the tests.
+/// Environment variable with the URL of the tests' server.
 const URL: &str = "TREADLE_TEST_POSTGRES_URL";
 
-/// A location for one test, gone afterwards.
+/// A location for one test, removed afterwards.
 pub(crate) struct Scratch {
     pub(crate) at: Location,
     _folder: Option<tempfile::TempDir>,
 }
 
-/// A file in a folder that is not there yet.
+/// A file in a folder that does not exist yet.
 pub(crate) fn file() -> Scratch {
     let folder = tempfile::tempdir().unwrap();
     Scratch {
@@ -24,7 +24,7 @@ pub(crate) fn file() -> Scratch {
     }
 }
 
-/// The server of the tests; `None` if tests of servers are to be left out.
+/// The URL of the tests' server; `None` if tests with servers are skipped.
 pub(crate) fn server() -> Option<String> {
     match std::env::var(URL) {
         Ok(url) => Some(url),
@@ -47,7 +47,7 @@ pub(crate) fn address(url: &str) -> String {
     }
 }
 
-/// A schema of its own.
+/// A separate schema.
 pub(crate) fn schema() -> Option<Scratch> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ pub(crate) fn schema() -> Option<Scratch> {
     })
 }
 
-/// Runs statements behind the stores' backs, on a runtime of their own.
+/// Runs statements outside of the stores, on a separate runtime.
 pub(crate) fn behind(url: &str, sql: String) {
     let url = url.to_owned();
     let run = async move {

@@ -1,4 +1,4 @@
-//! Bodies outside of the table: in a folder.
+//! Bodies outside of the table, in a folder.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Connections that break at the worst moment: while a batch is being committed.
+//! Connections that break during a commit.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::backends::{address, schema};
 use super::rows::{self, ALL};
 
 const PASS: u8 = 0;
-/// The next commit reaches the server; its answer does not come back.
+/// The next commit reaches the server, but its answer is lost.
 const LOSE_ANSWER: u8 = 1;
 /// The next commit does not reach the server.
 const LOSE_COMMIT: u8 = 2;
@@ -30,7 +30,7 @@ impl Between {
             mode: Arc::default(),
         };
         let (server, mode) = (server.to_owned(), Arc::clone(&between.mode));
-        // Ends with the process, which in `cargo nextest` is the test's.
+        // Ends with the process, which in `cargo nextest` is that of the test.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = TcpStream::connect(&server).unwrap();
@@ -58,7 +58,7 @@ fn forward(client: &TcpStream, server: &TcpStream, mode: &Arc<AtomicU8>) {
                     LOSE_ANSWER => {
                         let _ = from.shutdown(Shutdown::Both);
                         to.write_all(&bytes[..read]).unwrap();
-                        // The server has no more to read, so it ends once it has committed.
+                        // The server reads no more, so it ends after the commit.
                         to.shutdown(Shutdown::Write).unwrap();
                         return;
                     }

@@ -1,5 +1,4 @@
-//! What every store does with sinks, commands, gateways and bodies. Each check starts with an empty
-//! store.
+//! Tests of sinks, commands, gateways and bodies. Each check starts with an empty store.
 
 use treadle_store::{
     BODY_BYTES_MAX, BodyRow, CommandRow, Retention, SINKS_MAX, SinkRow, Store, StoreError,
@@ -134,7 +133,7 @@ pub(crate) async fn bodies_come_back_as_they_were(store: &dyn Store) {
     assert!(matches!(refused, StoreError::TooLarge { .. }), "{refused}");
 }
 
-/// Text of all kinds comes back, and sorts and compares by its bytes.
+/// Texts of all kinds are stored unchanged, and sort and compare by their bytes.
 pub(crate) async fn text_is_kept_as_it_is(store: &dyn Store) {
     let names = ["B", "a", "\u{1f}t\u{1f}p", "nul\0nul", "é", "\u{10ffff}"];
     let mut batch = rows::events(1..=1);

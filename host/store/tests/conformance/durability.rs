@@ -1,4 +1,4 @@
-//! What was acknowledged is there after the process died, and what is damaged is named.
+//! Acknowledged data survives the death of the process, and damage is reported.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -38,8 +38,8 @@ fn print_line(text: &str) {
     out.flush().unwrap();
 }
 
-/// The process that tests here kill and stop; it leads, appends three events and a decision at a
-/// time, and runs until then.
+/// The process that tests kill and stop; it leads, and appends three events and a decision at a
+/// time until then.
 #[tokio::test]
 #[ignore = "runs as the child of another test"]
 async fn child_appends_and_reports() {
@@ -60,7 +60,7 @@ async fn child_appends_and_reports() {
         match store.append(&batch).await {
             Ok(seq) => last = seq,
             Err(StoreError::Fenced { .. }) => return print_line("fenced"),
-            // The database is away: the same batch again, until it is back.
+            // The database is unavailable: the same batch is retried.
             Err(error) if error.passes() => continue,
             Err(error) => return print_line(&format!("failed {error}")),
         }
@@ -97,7 +97,7 @@ impl Life {
         Self { child, lines }
     }
 
-    /// Reads until so much is acknowledged.
+    /// Reads until this event is acknowledged.
     fn until(&mut self, seq: u64) -> u64 {
         for line in &mut self.lines {
             let line = line.unwrap();
@@ -159,7 +159,7 @@ async fn a_killed_process_loses_nothing() {
     }
 }
 
-/// Stopped, not killed: its connections stay, and what it does when it goes on is refused.
+/// Stopped, not killed: its connections remain, and its later writes are refused.
 #[tokio::test]
 async fn a_frozen_leader_is_overthrown_and_fenced() {
     let Some(scratch) = schema() else { return };
@@ -212,7 +212,7 @@ async fn a_store_that_is_dropped_without_close_loses_nothing() {
     assert_eq!(store.events_after(0, 100).await.unwrap().len(), 50);
 }
 
-/// Runs a statement behind the store's back.
+/// Runs a statement outside of the store.
 async fn damage(path: &Path, sql: &'static str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     let mut connection = sqlx::SqliteConnection::connect_with(&options)

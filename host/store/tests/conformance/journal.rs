@@ -1,4 +1,4 @@
-//! What every store does with events, decisions and snapshots. Each check starts with an empty store.
+//! Tests of events, decisions and snapshots. Each check starts with an empty store.
 
 use treadle_store::{
     BATCH_ROWS_MAX, Batch, COMPONENT_BYTES_MAX, DecisionPage, EventPage, Order, ProgramPage,
@@ -115,7 +115,7 @@ pub(crate) async fn events_are_found_by_program_kind_and_range(store: &dyn Store
     }
 }
 
-/// Lengths around those of the statements that a store may gather rows in.
+/// Numbers of rows around those of the store's bulk inserts.
 pub(crate) async fn batches_of_any_length_come_back_whole(store: &dyn Store) {
     let mut last = 0;
     for length in [1, 2, 15, 16, 17, 31, 255, 256, 257, 273, 512, 800] {
@@ -245,7 +245,7 @@ pub(crate) async fn bounds_are_errors(store: &dyn Store) {
     assert_eq!(store.last_seq().await.unwrap(), 0);
 }
 
-/// The second writer gets a gap and tries again; nothing is written twice or lost.
+/// The second writer gets a gap and retries; nothing is written twice or lost.
 pub(crate) async fn appends_from_many_tasks_are_serial(store: &dyn Store) {
     let task = async || {
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! Of several handles on one store, one leads, and only its writes are taken.
+//! Of several handles on one store, one leads, and only its writes are accepted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use treadle_store::{Candidate, Leadership, Location, Store, StoreError, open};
 use super::backends::{Scratch, behind, file, schema};
 use super::rows;
 
-/// Longer than anything here takes, unless it never ends.
+/// Timeout for anything.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn candidate(name: &str) -> Candidate {
@@ -29,7 +29,7 @@ fn fenced(error: &StoreError) -> (u64, u64) {
 async fn lead(store: &dyn Store, name: &str) -> u64 {
     let started = Instant::now();
     loop {
-        // While the server restarts a campaign fails.
+        // A campaign fails while the server restarts.
         if let Ok(Some(epoch)) = store.campaign(&candidate(name)).await {
             return epoch;
         }
@@ -131,14 +131,14 @@ async fn of_several_candidates_exactly_one_wins() {
     }
 }
 
-/// Ends the leader's connection.
+/// Terminates the leader's connection.
 fn end_leader(scratch: &Scratch) {
     let at = scratch.postgres();
     let sql = "SELECT pg_terminate_backend(backend_pid::int) FROM";
     behind(&at.url, format!("{sql} {}.leader", at.schema));
 }
 
-/// As if the leader had been silent for longer than its lease, and stays so.
+/// Simulates a leader that stays silent for longer than its lease.
 fn silence(scratch: &Scratch) {
     let at = scratch.postgres();
     let schema = &at.schema;
@@ -160,7 +160,7 @@ async fn a_leader_whose_connection_breaks_continues_unless_superseded() {
     let store = scratch.open().await;
     assert_eq!(lead(&*store, "a").await, 1);
     end_leader(&scratch);
-    // Signs of life come back, by another connection.
+    // Heartbeats continue on another connection.
     let before = store.leader().await.unwrap().unwrap().seen_us;
     let started = Instant::now();
     while store.leader().await.unwrap().unwrap().seen_us <= before {
@@ -216,13 +216,13 @@ async fn a_leader_that_is_gone_is_followed() {
     let old = scratch.open().await;
     let new = scratch.open().await;
     lead(&*old, "old").await;
-    // Dropped, not closed: as if the process had died.
+    // Dropped, not closed, like a dead process.
     drop(old);
     assert_eq!(lead(&*new, "new").await, 2);
     new.close().await.unwrap();
 }
 
-/// What a process leaves behind that was stopped in the middle of a write.
+/// Leaves what a process leaves that was stopped in the middle of a write.
 #[tokio::test]
 async fn a_transaction_that_was_left_open_does_not_keep_a_candidate_from_leading() {
     use sqlx::Connection;

@@ -1,5 +1,5 @@
-//! How long pages of a large store take: printed, and not judged. With 100,000 programs:
-//! `cargo nextest run -p treadle-store --run-ignored only --no-capture -E 'test(measured)'`.
+//! Measures how long pages of a large store take. With 100,000 programs: `cargo nextest run -p
+//! treadle-store --run-ignored only --no-capture -E 'test(measured)'`.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use treadle_store::{
 use super::{backends, rows};
 
 const PROGRAMS: u64 = 100_000;
-/// Of these are live.
+/// Number of live programs.
 const LIVE: u64 = 2_000;
 const STEPS_EACH: u64 = 5;
 const BATCH: u64 = 10_000;
-/// Of so many readings the median is shown.
+/// Number of readings for the median.
 const READINGS: usize = 15;
 
 fn program(n: u64) -> ProgramRow {
@@ -137,7 +137,7 @@ async fn programs(store: &dyn Store) {
     }
 }
 
-/// What it costs to write programs: live ones once more, as after a step, and their ends.
+/// The cost of writing programs: live ones again, as after a step, and their ends.
 async fn writes(store: &dyn Store) {
     const EACH: u64 = 1_000;
     let live = |round: u64| {

@@ -1,4 +1,4 @@
-//! Pages that are sorted and filtered, compared with all rows sorted and filtered here.
+//! Sorted and filtered pages, compared with all rows sorted and filtered here.
 
 use treadle_store::{
     AuditPage, AuditRow, Batch, DecisionPage, EventPage, Names, Order, ProgramColumn,

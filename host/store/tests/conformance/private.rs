@@ -1,4 +1,4 @@
-//! What a store keeps on disk is its owner's alone, also where it was there before.
+//! Files of a store are accessible only to their owner, even if they existed before.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +33,7 @@ async fn files_and_folders_are_their_owners_alone() {
         }
         assert_eq!((mode(&new), mode(&bodies)), (0o700, 0o700));
         store.close().await.unwrap();
-        // As a daemon of before has left them; the folder may be one for other files too.
+        // Left like this by an older daemon; the folder may contain other files too.
         set(&file, 0o644);
         set(&bodies, 0o755);
     }

@@ -1,4 +1,4 @@
-//! What every store does with rows that have a name. Each check starts with an empty store.
+//! Tests of rows with names. Each check starts with an empty store.
 
 use treadle_store::{
     Batch, BindingRow, POLICY_STATE_BYTES_MAX, PolicyStateRow, ProgramCursor, ProgramPage,
@@ -69,7 +69,7 @@ pub(crate) async fn a_reward_reaches_the_program_that_has_ended(store: &dyn Stor
     };
     let batch = Batch {
         programs: vec![live, rows::ended("ends", 1), rows::ended("ended", 1)],
-        // The end is in the same batch; nothing has the last name.
+        // The program's end is in the same batch; no program has the last name.
         rewards: rewards(&["ends", "live", "nobody"]),
         ..Batch::default()
     };
@@ -92,7 +92,7 @@ pub(crate) async fn a_reward_reaches_the_program_that_has_ended(store: &dyn Stor
 }
 
 pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
-    // Twins at each time, so that the cursor needs both of its parts.
+    // Two at each time, so that the cursor needs both of its parts.
     let programs: Vec<ProgramRow> = (0..20)
         .map(|n| rows::program(&format!("p-{n:02}"), n / 2))
         .collect();

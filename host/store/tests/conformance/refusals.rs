@@ -1,4 +1,4 @@
-//! PostgreSQL's refusals are reported with the remedy, and cost nothing that was acknowledged.
+//! PostgreSQL's errors are reported with their remedies, and lose no acknowledged data.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use super::backends::{Scratch, behind, file, schema};
 use super::leadership::TIMEOUT;
 use super::rows::{self, ALL, snapshot};
 
-/// New files that many open at once.
+/// Number of new files opened by many at once.
 const NEW_FILES: usize = 5;
-/// How many open each.
+/// Number of openers of each.
 const OPENERS: usize = 4;
 
 async fn refused(at: &PostgresLocation) -> String {
@@ -54,7 +54,7 @@ async fn a_database_that_is_not_there() {
     assert!(said.contains("createdb"), "{said}");
 }
 
-/// A user that may do little, gone afterwards.
+/// A user with few rights, removed afterwards.
 struct User<'a> {
     scratch: &'a Scratch,
     name: String,
@@ -189,7 +189,7 @@ async fn a_store_is_migrated_on_request() {
     }
 }
 
-/// Some close it again while others still open it.
+/// Some close it while others are opening it.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_open_a_new_store_at_once() {
     let files = (0..NEW_FILES).map(|_| Some(file()));
@@ -208,7 +208,7 @@ async fn many_open_a_new_store_at_once() {
     }
 }
 
-/// Not a full disk, but the server's error when it is.
+/// Raises the server's error of a full disk.
 #[tokio::test]
 async fn a_full_disk_loses_nothing() {
     let Some(scratch) = schema() else { return };
@@ -233,7 +233,7 @@ async fn a_full_disk_loses_nothing() {
     store.close().await.unwrap();
 }
 
-/// All connections of a store end again and again, as when the server restarts.
+/// All connections are terminated repeatedly, as by a restarting server.
 #[tokio::test]
 async fn a_server_that_ends_all_connections_loses_nothing() {
     let Some(scratch) = schema() else { return };

@@ -1,4 +1,4 @@
-//! A store that is opened for each call and closed after it: nothing is kept but what is durable.
+//! A store that is opened for each call and closed after it, so that only durable data remains.
 
 #![allow(
     clippy::elidable_lifetime_names,
@@ -97,7 +97,7 @@ impl Store for Restarted {
         close() -> ();
     );
 
-    /// Each call has a handle of its own, which remembers nothing.
+    /// Each call uses a new handle without memory of earlier ones.
     fn condition(&self) -> Condition {
         Condition::default()
     }
@@ -106,7 +106,7 @@ impl Store for Restarted {
         watch::Sender::new(None).subscribe()
     }
 
-    /// Each call has a handle of its own, none of which leads.
+    /// Each call uses a new handle, which does not lead.
     fn leadership(&self) -> watch::Receiver<Leadership> {
         watch::Sender::new(Leadership::Follower).subscribe()
     }

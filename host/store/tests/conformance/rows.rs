@@ -7,7 +7,7 @@ use treadle_store::{
     PluginRow, ProgramRow, SeqPage, Snapshot, StepRow, WorkerRow,
 };
 
-/// As many rows as a page may have.
+/// The maximum number of rows of a page.
 pub(crate) const ALL: u32 = treadle_store::PAGE_ROWS_MAX;
 
 pub(crate) fn range(after: Option<u64>, before: Option<u64>, order: Order, limit: u32) -> SeqPage {
@@ -20,7 +20,7 @@ pub(crate) fn range(after: Option<u64>, before: Option<u64>, order: Order, limit
     }
 }
 
-/// A stretch of all decisions.
+/// A range of all decisions.
 pub(crate) fn decisions(range: &SeqPage) -> DecisionPage {
     DecisionPage {
         range: range.clone(),
@@ -157,7 +157,7 @@ pub(crate) fn plugin(digest: &str, uploaded_at_us: u64) -> PluginRow {
     }
 }
 
-/// What a job uses for eviction.
+/// The policy that a job uses for eviction.
 pub(crate) fn bindings(job: &str, roles: Vec<BindingRow>) -> BindingSet {
     BindingSet {
         job: job.into(),

@@ -1,4 +1,4 @@
-//! Rows that can't be stored, however often they are tried, hold nothing else up.
+//! Rows that can't be stored do not block others.
 
 use treadle_store::{
     BATCH_ROWS_MAX, Batch, EventRow, Order, RefusedRow, Store, StoreError, TEXT_BYTES_MAX,
@@ -7,7 +7,7 @@ use treadle_store::{
 use super::backends::schema;
 use super::rows::{self, ALL};
 
-/// The placeholder of an event here.
+/// The placeholder of an event in these tests.
 fn placeholder(event: &EventRow, cause: &str) -> EventRow {
     EventRow {
         seq: event.seq,
@@ -19,7 +19,7 @@ fn placeholder(event: &EventRow, cause: &str) -> EventRow {
     }
 }
 
-/// A name that no database can make shorter.
+/// A name that no database can compress.
 fn long_name() -> String {
     let mut state = 7_u64;
     let letter = |_| {
@@ -31,7 +31,7 @@ fn long_name() -> String {
     (0..9_000).map(letter).collect()
 }
 
-/// The batch is refused as a whole, permanently; its result row by row.
+/// Appends a batch that is refused permanently; returns the refused rows.
 async fn salvage(store: &dyn Store, batch: &Batch) -> Vec<RefusedRow> {
     let before = store.last_seq().await.unwrap();
     let error = store.append(batch).await.unwrap_err();
@@ -66,7 +66,7 @@ pub(crate) async fn rows_that_no_store_can_hold_are_left_out(store: &dyn Store) 
         ("programs", "p1"),
         ("workers", "w3"),
         ("workers", "w8"),
-        // Its program is not there.
+        // Its program is not stored.
         ("steps", "1"),
         ("steps", "5"),
     ];
@@ -131,14 +131,14 @@ pub(crate) async fn a_gap_is_still_one(store: &dyn Store) {
     assert_eq!(refused, []);
 }
 
-/// A row of an index has a bound in PostgreSQL, which is not announced before it is passed.
+/// PostgreSQL limits the size of index rows, and reports that only on insertion.
 #[tokio::test]
 async fn names_that_no_index_can_hold() {
     let Some(scratch) = schema() else { return };
     let store = scratch.open().await;
     let mut batch = rows::events(1..=9);
     batch.events[3].program = Some(long_name());
-    // The journal has no index of jobs.
+    // Jobs in the journal have no index.
     batch.events[5].job = long_name();
     batch.programs = (0..5).map(|n| rows::program(&format!("p{n}"), n)).collect();
     batch.programs[2].job = long_name();

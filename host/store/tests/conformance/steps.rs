@@ -26,10 +26,10 @@ fn program(name: &str, job: &str) -> ProgramRow {
     }
 }
 
-/// Turns the page of all into another.
+/// Changes a page of all steps.
 type Change = fn(&mut ListedPage);
 
-/// Reads pages of which each looks at few rows, as those who ask do.
+/// Reads pages that scan few rows each, as clients do.
 pub(crate) async fn pages_that_look_at_few_rows_give_every_step_once(store: &dyn Store) {
     fill(store).await;
     let filters: [Change; 5] = [
@@ -167,7 +167,7 @@ pub(crate) async fn listed_steps_are_filtered_and_sorted(store: &dyn Store) {
     sorted_by_arrival(store, by_number).await;
 }
 
-/// Another gateway numbers from elsewhere; what it was sent first comes first.
+/// Another gateway uses other numbers; the order of arrival counts.
 async fn sorted_by_arrival(store: &dyn Store, by_number: ListedPage) {
     let others = Batch {
         steps: vec![ended("b", 900, 50, 0), ended("b", 901, 5_000_000, 0)],
@@ -267,7 +267,7 @@ pub(crate) async fn staleness_counts_the_versions_that_a_job_saw_since(store: &d
     let expected = [Some(2), Some(1), None, Some(2), Some(0), None];
     assert_eq!(staleness, expected);
 
-    // What a job without programs saw is forgotten.
+    // Weight versions of jobs without programs are removed.
     let keep = Retention {
         ended_before_us: 1_000,
         ..Retention::default()
@@ -352,7 +352,7 @@ pub(crate) async fn decisions_are_found_across_programs(store: &dyn Store) {
     look_back(store, all.range).await;
 }
 
-/// How far pages of decisions of some jobs look.
+/// Checks how far back pages of decisions of some jobs scan.
 async fn look_back(store: &dyn Store, range: treadle_store::SeqPage) {
     let mut page = DecisionPage {
         job: Some("nobody's".into()),

@@ -1,5 +1,5 @@
-//! Goes through all operations with all faults: each either leaves no trace, or fails, is told by the
-//! store's condition, and succeeds once the fault is over; and nothing is lost or stored twice.
+//! Runs all operations with all faults: each operation either has no effect, or fails, appears in
+//! the store's condition, and succeeds after the fault; nothing is lost or stored twice.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::operations::{Operation, Turn};
 
 /// Attempts after a fault before the store counts as broken.
 const ATTEMPTS: u32 = 4;
-/// Most places in one operation at which one fault is tried.
+/// Most points of one operation at which a fault is injected.
 const PLACES_MAX: u64 = 200;
 
-/// What makes a store fail.
+/// Injects faults into a store.
 pub(crate) trait Injector {
     /// A kind of fault.
     type Fault: Copy + Debug;
-    /// A sample has one in so many pairs of an operation and a fault.
+    /// A sample has one of this many pairs of an operation and a fault.
     const SAMPLED: usize;
-    /// All of them.
+    /// All faults.
     fn faults(&self) -> Vec<Self::Fault>;
-    /// Arms one.
+    /// Arms a fault.
     fn arm(&self, fault: Self::Fault, after: u64, stays: bool);
-    /// Disarms it; how often it struck.
+    /// Disarms the fault; returns how often it was injected.
     fn disarm(&self) -> u64;
-    /// How many statements met a fault, and pairs of both.
+    /// Number of statements with a fault, and of pairs of both.
     fn met(&self) -> (usize, usize);
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub operations: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Report {
     pub cases: u64,
     /// Cases whose operation failed, and succeeded afterwards.
     pub recovered: u64,
-    /// Cases whose operation succeeded in spite of it.
+    /// Cases whose operation succeeded despite the fault.
     pub unharmed: u64,
     pub violations: Vec<String>,
 }
@@ -73,8 +73,8 @@ pub(crate) struct FaultRun<'c, I: Injector> {
 }
 
 impl<I: Injector> FaultRun<'_, I> {
-    /// Each fault at each place of each operation; of a sample each fault at the first places of
-    /// some operations.
+    /// Injects each fault at each point of each operation; in a sample, each fault at the first
+    /// points of some operations.
     pub(crate) async fn run(&mut self, operations: &[Operation], is_sample: bool) {
         let faults = self.injector.faults();
         self.report.operations += operations.len();
@@ -108,7 +108,7 @@ impl<I: Injector> FaultRun<'_, I> {
         }
     }
 
-    /// What an operation gives without a fault, and what is there then.
+    /// Runs an operation without a fault; returns its result and the stored data.
     async fn clean(&mut self, operation: &Operation) -> (String, String) {
         let turn = self.turn().await;
         let store = &*self.store;
@@ -121,7 +121,7 @@ impl<I: Injector> FaultRun<'_, I> {
         )
     }
 
-    /// Whether the fault struck.
+    /// Runs one case; returns whether the fault was injected.
     async fn case(
         &mut self,
         operation: &Operation,
@@ -165,7 +165,7 @@ impl<I: Injector> FaultRun<'_, I> {
         true
     }
 
-    /// What failed succeeds now.
+    /// Retries the failed operation, which must succeed.
     async fn again(&mut self, operation: &Operation, turn: &Turn, place: &str) {
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -178,7 +178,7 @@ impl<I: Injector> FaultRun<'_, I> {
         self.report.violations.push(stuck);
     }
 
-    /// Everything is there, once, and nothing is told any more.
+    /// Checks that everything is stored once, and that no failure is reported.
     async fn look(
         &mut self,
         operation: &Operation,
@@ -200,7 +200,7 @@ impl<I: Injector> FaultRun<'_, I> {
         }
     }
 
-    /// All that was acknowledged is there when the store is opened again.
+    /// Checks that all acknowledged data is there when the store is opened again.
     pub(crate) async fn ends_whole(&mut self) {
         let last = self.store.last_seq().await.expect("it is read");
         self.store.close().await.expect("it closes");
@@ -221,7 +221,7 @@ impl<I: Injector> FaultRun<'_, I> {
     }
 }
 
-/// Whether an error is about the store, and not about what was asked of it.
+/// Whether an error is one of the store, not of the request.
 fn is_of_the_store(error: &StoreError) -> bool {
     error.passes()
 }

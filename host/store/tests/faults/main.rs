@@ -1,7 +1,7 @@
-//! Every method of a store under every error that its database can give, injected below sqlx: by a
-//! file system that fails below SQLite, and by a proxy in front of PostgreSQL.
+//! Every method of a store under every error of its database, injected below sqlx: by a failing
+//! file system below SQLite, and by a proxy in front of PostgreSQL.
 //!
-//! The tests here try a sample. `make faults` tries everything and prints a report.
+//! These tests run a sample. `make faults` runs everything and prints a report.
 
 #[path = "../conformance/backends.rs"]
 #[allow(dead_code, reason = "only some of it is used here")]
@@ -19,14 +19,14 @@ use fault_run::{FaultRun, Injector, Report};
 use proxy::{Fault, Proxy};
 use treadle_store::{Location, PostgresLocation, open};
 
-/// If it is set, everything is tried instead of a sample.
+/// If set, everything is run instead of a sample.
 const EVERYTHING: &str = "TREADLE_FAULTS";
 
 fn is_sample() -> bool {
     std::env::var_os(EVERYTHING).is_none()
 }
 
-/// The file system.
+/// Injects faults into the file system.
 struct Disk;
 
 impl Injector for Disk {
@@ -56,7 +56,7 @@ impl Injector for Disk {
 
 impl Injector for Proxy {
     type Fault = Fault;
-    // Most of them cost a connection.
+    // Most faults cost a connection.
     const SAMPLED: usize = 61;
 
     fn faults(&self) -> Vec<Fault> {
@@ -76,7 +76,7 @@ impl Injector for Proxy {
     }
 }
 
-/// Goes through everything on an empty store.
+/// Runs all operations on an empty store.
 async fn survives<I: Injector>(at: &Location, injector: &I) -> Report {
     let mut report = Report::default();
     for operations in [operations::all(), operations::leading()] {

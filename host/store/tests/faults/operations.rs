@@ -1,4 +1,4 @@
-//! What is asked of a store while it fails: every method, with rows that no other turn has.
+//! The operations on a failing store: every method, with rows unique to each run.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,31 +12,31 @@ use treadle_store::{
 
 use super::rows;
 
-/// One time that an operation is done.
+/// One run of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
-    /// Its number; no other turn has it.
+    /// Its unique number.
     pub k: u64,
-    /// Where the journal ended before it.
+    /// The end of the journal before it.
     pub last_seq: u64,
-    /// Where the store is.
+    /// The location of the store.
     pub at: Location,
 }
 
-/// An answer as text.
+/// A result as text.
 pub(crate) type Outcome<'a> = Pin<Box<dyn Future<Output = Result<String, StoreError>> + 'a>>;
 
 /// A method of a store.
 pub(crate) struct Operation {
     /// Its name.
     pub name: &'static str,
-    /// Does it; the same text each time.
+    /// Runs it; the text is the same each time.
     pub run: Step,
-    /// What is there once it is done; the same text each time.
+    /// Describes the stored data after it; the text is the same each time.
     pub check: Step,
 }
 
-/// Something of a store as text.
+/// A function that describes a store as text.
 type Step = for<'a> fn(&'a dyn Store, &'a Turn) -> Outcome<'a>;
 
 macro_rules! step {
@@ -95,7 +95,7 @@ pub(crate) fn batch(turn: &Turn) -> Batch {
     batch
 }
 
-/// What the journal has of a batch, and the projections.
+/// The stored rows of a batch in the journal and the projections.
 async fn stored(store: &dyn Store, turn: &Turn) -> Result<[usize; 4], StoreError> {
     let events = store.events_after(turn.last_seq, 9).await?;
     let range = rows::range(Some(turn.last_seq), None, Order::OldestFirst, 9);
@@ -203,14 +203,14 @@ fn samples(k: u64) -> SamplePage {
     }
 }
 
-/// Nothing of it goes: what is asked for is how it is done.
+/// Removes nothing: only the operation itself is tested.
 const KEEP: Retention = Retention {
     keep_events: u64::MAX,
     ended_before_us: 0,
     sink_lag_events_max: 0,
 };
 
-/// All of them: first those that read.
+/// All operations, reading ones first.
 pub(crate) fn all() -> Vec<Operation> {
     let mut all = reading();
     all.extend(writing_batches());
@@ -336,7 +336,7 @@ fn writing_others() -> Vec<Operation> {
     ]
 }
 
-/// Leading, which is for stores of its own: what led once can't be written by one that never did.
+/// Leadership operations, on separate stores: after a leader, handles that never led can't write.
 pub(crate) fn leading() -> Vec<Operation> {
     operations![
         (
@@ -409,7 +409,7 @@ fn service(k: u64) -> ServiceRow {
     }
 }
 
-/// Opens the store once more, as a start of a daemon does.
+/// Opens the store again, as at the start of a daemon.
 async fn reopened(turn: &Turn) -> Result<bool, StoreError> {
     let store = open(&turn.at).await?;
     let is_there = store.last_seq().await? >= turn.last_seq;
@@ -417,7 +417,7 @@ async fn reopened(turn: &Turn) -> Result<bool, StoreError> {
     Ok(is_there)
 }
 
-/// A first row of everything.
+/// Stores a first row of each kind.
 pub(crate) async fn fill(store: &dyn Store, at: &Location) -> Result<(), StoreError> {
     let turn = Turn {
         k: 1,

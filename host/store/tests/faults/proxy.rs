@@ -1,35 +1,35 @@
-//! A proxy between a store and PostgreSQL that understands where a statement begins: one of them, or
-//! all from one on, is answered by an error, or the connection breaks there.
+//! A proxy between a store and PostgreSQL that recognises statements: one of them, or all from one
+//! on, gets an error, or the connection breaks there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What happens to a statement.
+/// A fault of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// The server itself raises this error, so that it knows of it.
+    /// The server itself raises this error, so its state includes it.
     Raises(&'static str),
     /// The server ends the connection with this error.
     Ends(&'static str),
-    /// The same, and the next connection is refused with it.
+    /// The server ends the connection with this error, and refuses the next connection with it.
     Refuses(&'static str),
-    /// The connection breaks before the server has it.
+    /// The connection breaks before the server receives it.
     BreaksBefore,
-    /// The server carries it out, and the answer is lost.
+    /// The server executes it, but the answer is lost.
     BreaksAfter,
-    /// The answer makes no sense.
+    /// The answer is invalid.
     Garbage,
 }
 
-/// SQLSTATEs of errors after which a connection goes on.
+/// SQLSTATEs of errors that leave the connection usable.
 const RAISED: [&str; 21] = [
     "40001", "40P01", "53100", "53200", "53300", "25006", "23505", "42P01", "42501", "42703",
     "57014", "54001", "58030", "XX000", "XX001", "XX002", "55P03", "22021", "23503", "0A000",
     "55006",
 ];
-/// Those with which the server ends a connection.
+/// SQLSTATEs with which the server ends a connection.
 const ENDING: [&str; 6] = ["57P01", "57P02", "57P03", "25P03", "57P05", "53300"];
 
 /// All faults.
@@ -79,21 +79,22 @@ impl Proxy {
         proxy
     }
 
-    /// The statement after `after` others meets a fault, and those that follow it if it `stays`.
+    /// Injects a fault into the statement after `after` others, and into all later ones if it
+    /// `stays`.
     pub(crate) fn arm(&self, fault: Fault, after: u64, stays: bool) {
         let mut plan = self.plan.lock().unwrap();
         plan.fault = Some(fault);
         (plan.left, plan.stays, plan.fired) = (after, stays, 0);
     }
 
-    /// Nothing happens any more; how many statements met the fault.
+    /// Stops injecting faults; returns the number of statements with the fault.
     pub(crate) fn disarm(&self) -> u64 {
         let mut plan = self.plan.lock().unwrap();
         (plan.fault, plan.refuse) = (None, None);
         plan.fired
     }
 
-    /// How many statements met a fault, and how many pairs of both there were.
+    /// Number of statements with a fault, and of pairs of both.
     pub(crate) fn met(&self) -> (usize, usize) {
         let plan = self.plan.lock().unwrap();
         let statements: BTreeSet<&str> = plan.met.iter().map(|(sql, _)| sql.as_str()).collect();
@@ -102,7 +103,7 @@ impl Proxy {
 }
 
 impl Plan {
-    /// What happens to this statement.
+    /// The fault of this statement, if any.
     fn next(&mut self, sql: &str) -> Option<Fault> {
         let fault = self.fault?;
         if self.left > 0 {
@@ -121,7 +122,7 @@ impl Plan {
     }
 }
 
-/// Of a client's messages, those up to the next point at which the server answers.
+/// Splits a client's messages at the points where the server answers.
 #[derive(Default)]
 struct Group {
     bytes: Vec<u8>,
@@ -172,7 +173,7 @@ fn pass_on(
             }
             Some(Fault::BreaksBefore) => return client.shutdown(Shutdown::Both),
             Some(Fault::BreaksAfter) => {
-                // The server has no more to read, so it ends once it is done.
+                // The server reads no more, so it ends after this.
                 client.shutdown(Shutdown::Both)?;
                 return server.write_all(&group.bytes);
             }
@@ -181,7 +182,7 @@ fn pass_on(
     }
 }
 
-/// The first message, which has no kind; the answer to a wish for TLS is no.
+/// Reads the first message, which has no type; a request for TLS is declined.
 fn read_startup(client: &mut &TcpStream) -> std::io::Result<Vec<u8>> {
     const TLS: u32 = 80_877_103;
     loop {
@@ -198,7 +199,7 @@ fn read_startup(client: &mut &TcpStream) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Messages up to a `Sync`, a simple query, or one that stands by itself.
+/// Reads messages up to a `Sync`, a simple query, or another message that is answered alone.
 fn read_group(
     client: &mut &TcpStream,
     statements: &mut HashMap<Vec<u8>, String>,
@@ -249,7 +250,7 @@ fn raise(state: &str) -> Vec<u8> {
     message(b'Q', sql.as_bytes())
 }
 
-/// An error with which a server ends a connection.
+/// The message of an error with which a server ends a connection.
 fn fatal(state: &str) -> Vec<u8> {
     let fields = format!("SFATAL\0VFATAL\0C{state}\0Ma fault\0\0");
     message(b'E', fields.as_bytes())

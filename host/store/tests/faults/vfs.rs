@@ -1,5 +1,5 @@
-//! A file system below SQLite that fails when it is told to: the system's own one, with each call
-//! counted, and one call, or all from one on, answered by an error.
+//! A file system below SQLite with injected faults: the system's own, where calls are counted, and
+//! one call, or all from one on, return an error.
 
 #![allow(unsafe_code, reason = "SQLite's interface to file systems is one of C")]
 
@@ -11,7 +11,7 @@ use std::sync::{Mutex, Once, OnceLock};
 
 use libsqlite3_sys as ffi;
 
-/// What is asked of a file system.
+/// A call to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Call {
@@ -30,8 +30,8 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// All of them, with the errors that SQLite's own file system gives for each, and those that
-    /// are passed through it.
+    /// All calls, with the errors that SQLite's own file system returns for each, and those that it
+    /// passes on.
     pub(crate) const ERRORS: [(Self, &'static [(&'static str, c_int)]); 12] = [
         (
             Self::Open,
@@ -85,19 +85,19 @@ impl Call {
     ];
 }
 
-/// Calls of the armed kind left before the one that fails; below 0 none does.
+/// Remaining calls of the armed kind before the failing one; negative if none fails.
 static LEFT: AtomicI64 = AtomicI64::new(-1);
 static CALL: AtomicI32 = AtomicI32::new(-1);
 static CODE: AtomicI32 = AtomicI32::new(0);
-/// Whether all calls of the kind after the first fail too.
+/// Whether all later calls of the kind fail too.
 static STAYS: AtomicBool = AtomicBool::new(false);
 static FIRED: AtomicU64 = AtomicU64::new(0);
 
-/// Statements that met a fault, each with the fault.
+/// Statements with a fault, each with the fault.
 static MET: Mutex<BTreeSet<(String, i32, c_int)>> = Mutex::new(BTreeSet::new());
 
 thread_local! {
-    /// What the thread's connection does.
+    /// The statement of the thread's connection.
     static STATEMENT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -111,7 +111,7 @@ unsafe impl Send for Real {}
 // SAFETY: as above; nothing here changes it.
 unsafe impl Sync for Real {}
 
-/// The call after `after` others of its kind fails, and those that follow it if it `stays`.
+/// Makes the call after `after` others of its kind fail, and all later ones if it `stays`.
 pub(crate) fn arm(call: Call, code: c_int, after: u64, stays: bool) {
     CALL.store(call as i32, Ordering::SeqCst);
     CODE.store(code, Ordering::SeqCst);
@@ -120,14 +120,14 @@ pub(crate) fn arm(call: Call, code: c_int, after: u64, stays: bool) {
     LEFT.store(i64::try_from(after).unwrap_or(i64::MAX), Ordering::SeqCst);
 }
 
-/// Nothing fails any more; how many calls did.
+/// Stops injecting faults; returns the number of failed calls.
 pub(crate) fn disarm() -> u64 {
     LEFT.store(-1, Ordering::SeqCst);
     CALL.store(-1, Ordering::SeqCst);
     FIRED.load(Ordering::SeqCst)
 }
 
-/// The error of this call, if it is to fail.
+/// The error of this call, if it must fail.
 fn fault(call: Call) -> Option<c_int> {
     if CALL.load(Ordering::SeqCst) != call as i32 {
         return None;
@@ -143,14 +143,14 @@ fn fault(call: Call) -> Option<c_int> {
     })
 }
 
-/// How many statements met a fault, and how many pairs of both there were.
+/// Number of statements with a fault, and of pairs of both.
 pub(crate) fn met() -> (usize, usize) {
     let met = MET.lock().unwrap();
     let statements: BTreeSet<&str> = met.iter().map(|(sql, ..)| sql.as_str()).collect();
     (statements.len(), met.len())
 }
 
-/// Each new connection tells its statements.
+/// Traces the statements of each new connection.
 unsafe extern "C" fn connected(
     connection: *mut ffi::sqlite3,
     _: *mut *mut c_char,
@@ -180,17 +180,17 @@ unsafe extern "C" fn began(
     0
 }
 
-/// A file: SQLite's part, then the system's own file.
+/// A file: SQLite's part, followed by the system's own file.
 #[repr(C)]
 struct File {
     methods: *const ffi::sqlite3_io_methods,
     real: *mut ffi::sqlite3_file,
 }
 
-/// Where the system's own file begins.
+/// Offset of the system's own file.
 const REAL_AT: usize = size_of::<File>().next_multiple_of(16);
 
-/// All databases of this process are opened through it from then on.
+/// Makes all databases of this process use it.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -272,13 +272,13 @@ unsafe extern "C" fn access(
     unsafe { ((*real()).xAccess.unwrap())(real(), name, flags, out) }
 }
 
-/// No test waits for a lock that never comes.
+/// No sleeping: tests do not wait for locks.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, us: c_int) -> c_int {
     std::thread::yield_now();
     us
 }
 
-/// Methods that are passed on, and fail before that if they are to.
+/// Methods that are passed on, unless a fault is injected.
 macro_rules! passed_on {
     ($($(#[$call:ident])? $name:ident => $field:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)+) => {
         $(unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $argument: $kind)*) -> $answer {
@@ -317,7 +317,7 @@ unsafe extern "C" fn shm_lock(
     count: c_int,
     flags: c_int,
 ) -> c_int {
-    // To let go of a lock never fails.
+    // Releasing a lock never fails.
     if flags & ffi::SQLITE_SHM_LOCK != 0
         && let Some(code) = fault(Call::ShmLock)
     {
@@ -339,7 +339,7 @@ unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
 }
 
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
-    // Without what maps files into memory, which would pass by.
+    // Without memory mapping, which would bypass it.
     iVersion: 2,
     xClose: Some(close),
     xRead: Some(read),
