@@ -17,6 +17,8 @@ mod files;
 mod licences;
 #[path = "architecture/tree.rs"]
 mod tree;
+#[path = "architecture/words.rs"]
+mod words;
 
 /// Fails with a list unless it is empty.
 fn none(rule: &str, offenders: &[String]) {
