@@ -1,5 +1,5 @@
-//! No process of an action stays behind as a zombie. A test binary of its own, because it looks at
-//! all children of its process.
+//! Actions leave no zombies behind. A separate test binary, because it checks all children of its
+//! process.
 
 use treadle_core::actions::ActionEvent;
 

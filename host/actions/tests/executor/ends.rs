@@ -1,4 +1,4 @@
-//! How processes end, and that nothing of them stays.
+//! How processes end, and that none of them is left.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use treadle_model::{ActionId, Span};
 use crate::stage::{PROBE, Stage, cause, exited, grant, is_there, order, shell};
 
 #[tokio::test]
-async fn what_did_not_run_has_no_exit_code() {
+async fn an_action_that_did_not_run_has_no_exit_code() {
     let mut stage = Stage::new().await;
     for (body, told) in [
         (
@@ -28,7 +28,7 @@ async fn what_did_not_run_has_no_exit_code() {
 }
 
 #[tokio::test]
-async fn a_signal_of_others_is_told() {
+async fn a_foreign_signal_is_reported() {
     let mut stage = Stage::new().await;
     let segv = stage.shell("kill -SEGV $$").await;
     assert_eq!(segv.0, Outcome::Killed { signal: 11 });
@@ -48,7 +48,7 @@ async fn a_signal_of_others_is_told() {
 }
 
 #[tokio::test]
-async fn what_the_machine_lacks_is_no_fault_of_the_action() {
+async fn missing_resources_are_infrastructure_failures() {
     let supervisor = |program: &str, args: &[&str]| SupervisorCommand {
         program: program.into(),
         args: args.iter().map(Into::into).collect(),
@@ -59,7 +59,7 @@ async fn what_the_machine_lacks_is_no_fault_of_the_action() {
         cause(&outcome).starts_with("no supervisor: /absent"),
         "{outcome:?}"
     );
-    // Too few files for a process to be started.
+    // Too few file descriptors to start a process.
     for files in 4..=6 {
         let script = format!("ulimit -n {files}; exec {PROBE} supervise");
         let starved = supervisor("/bin/sh", &["-c", &script]);
@@ -77,7 +77,7 @@ async fn what_the_machine_lacks_is_no_fault_of_the_action() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_all_that_descends_from_the_action() {
+async fn a_timeout_ends_all_descendants_of_an_action() {
     let mut stage = Stage::with(|config| config.grace = Duration::from_millis(50)).await;
     let script = "trap 'echo asked' TERM; sleep 1000 & echo $!; env -i setsid sleep 1000 & echo $!; \
                   sh -c 'trap \"\" TERM; sleep 1000 & echo $!; exec setsid sleep 1000 & echo $!'; \
@@ -88,7 +88,7 @@ async fn a_timeout_ends_all_that_descends_from_the_action() {
     let (outcome, output) = stage.end().await;
     assert_eq!(outcome, Outcome::TimedOut);
     assert!(output.lines().any(|line| line == "asked"), "{output}");
-    // The shell may say what was terminated.
+    // The shell may report terminated processes.
     let pids = output.lines().filter(|line| line.parse::<u32>().is_ok());
     let pids: Vec<&str> = pids.collect();
     assert_eq!(pids.len(), 4, "{output}");
@@ -96,7 +96,7 @@ async fn a_timeout_ends_all_that_descends_from_the_action() {
 }
 
 #[tokio::test]
-async fn what_an_action_leaves_behind_ends_with_it() {
+async fn background_processes_end_with_their_action() {
     let mut stage = Stage::new().await;
     let script = "setsid sleep 1000 & echo $!; (sleep 1000 & echo $!); exit 5";
     let (outcome, output) = stage.shell(script).await;
@@ -108,13 +108,13 @@ async fn what_an_action_leaves_behind_ends_with_it() {
 #[tokio::test]
 async fn orphans_are_reaped_while_the_action_runs() {
     let mut stage = Stage::new().await;
-    // A zombie would be there for as long as the action is.
+    // Otherwise there would be a zombie until the action ends.
     let script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do :; done; echo gone";
     assert_eq!(stage.shell(script).await, (exited(0), "gone\n".to_owned()));
 }
 
 #[tokio::test]
-async fn an_action_that_kills_its_supervisor_leaves_nothing_either() {
+async fn an_action_that_kills_its_supervisor_leaves_no_process() {
     let mut stage = Stage::new().await;
     let script = "echo $$ > pids; setsid sleep 1000 & echo $! >> pids; kill -9 $PPID; sleep 1000";
     let (outcome, _) = stage.shell(script).await;
@@ -131,7 +131,7 @@ async fn an_action_that_kills_its_supervisor_leaves_nothing_either() {
 }
 
 #[tokio::test]
-async fn a_process_without_a_mark_outlives_no_killed_supervisor() {
+async fn a_process_without_a_mark_ends_with_a_killed_supervisor() {
     for pens in [true, false] {
         let mut stage = Stage::with(|config| config.pens = pens).await;
         let script = "env -i setsid sleep 1000 > /dev/null 2>&1 & echo $! > pids; \
@@ -152,7 +152,7 @@ async fn a_process_without_a_mark_outlives_no_killed_supervisor() {
 #[tokio::test]
 async fn memory_beyond_the_grant_ends_an_action() {
     let mut stage = Stage::new().await;
-    // `tail` keeps a line, which has no end here.
+    // `tail` keeps the whole line, which never ends here.
     for (script, wanted) in [
         ("tail /dev/zero", Outcome::OutOfMemory),
         ("tail /dev/zero & wait; exit 0", Outcome::OutOfMemory),
@@ -185,7 +185,7 @@ async fn a_stop_is_a_cancellation_and_a_shutdown_is_not() {
     assert_eq!(stage.executor.running(), 0);
     let ends = [stage.end().await.0, stage.end().await.0];
     let (again, over): (Vec<_>, Vec<_>) = ends.iter().partition(|end| **end == Outcome::Unknown);
-    // The next daemon runs one again, which does no harm.
+    // The next daemon runs the idempotent one again.
     assert_eq!((again.len(), over.len()), (1, 1), "{ends:?}");
     assert_eq!(cause(over[0]), "the daemon stopped while it ran");
     stage.executor.execute(order(ActionId(9), &sleeps));

@@ -1,4 +1,4 @@
-//! Actions that really run: processes, requests, services, and what a crash leaves.
+//! Actions with real processes, requests and services, and recovery after a crash.
 
 mod ends;
 mod overhead;

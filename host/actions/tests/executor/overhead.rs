@@ -1,4 +1,4 @@
-//! How long it takes from the call until an action runs.
+//! Measures the time from the call until an action runs.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Processes: what they are given, and what is kept of what they write.
+//! Processes: their environment, and their captured output.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use treadle_model::ActionId;
 use crate::stage::{Stage, cause, devices, exited, grant, order, shell};
 
 #[tokio::test]
-async fn an_action_gets_its_input_its_surroundings_and_nothing_else() {
+async fn an_action_gets_only_its_input_and_its_environment() {
     let mut stage = Stage::with(|config| config.inherit = vec!["PATH".to_owned()]).await;
     std::fs::create_dir(stage.path().join("sub")).unwrap();
     let script = "cat; pwd; env | grep -v ^_= | cut -d= -f1 | sort | tr '\\n' ' '; \
@@ -58,7 +58,7 @@ async fn an_output_keeps_head_and_tail_and_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn cores_that_are_granted_are_those_that_are_seen() {
+async fn granted_cores_are_the_visible_cores() {
     let cores = std::thread::available_parallelism().unwrap().get() as u64;
     let mut stage = Stage::new().await;
     for count in 1..=cores {
@@ -67,7 +67,7 @@ async fn cores_that_are_granted_are_those_that_are_seen() {
         let wanted = (exited(0), format!("{count}\n{count}\n"));
         assert_eq!(stage.end().await, wanted);
     }
-    // A supervisor that ran something on few cores is on all of them again.
+    // A supervisor that ran an action on few cores can use all of them again.
     let ended = stage.shell("nproc").await;
     assert_eq!(ended, (exited(0), format!("{cores}\n")));
 }
@@ -99,7 +99,7 @@ async fn cores_are_distinct_while_there_are_enough() {
 }
 
 #[tokio::test]
-async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
+async fn attempts_are_limited_and_none_runs_twice() {
     let mut stage = Stage::with(|config| config.attempts_max = 2).await;
     let sleeps = shell("exec sleep 1000");
     let execute = |stage: &Stage, action| stage.executor.execute(order(ActionId(action), &sleeps));
@@ -121,7 +121,7 @@ async fn what_is_executed_is_bounded_and_no_attempt_runs_twice() {
     execute(&stage, 4);
     let (action, ..) = stage.end_of_any().await;
     assert_eq!(action, ActionId(4), "an end is not acknowledged");
-    // Those that were refused hold no place, so that the next begins once the first is forgotten.
+    // Refused attempts take no slot, so the next one begins when the first is acknowledged.
     stage.executor.acknowledge(ActionId(1), 1);
     loop {
         execute(&stage, 5);

@@ -1,4 +1,4 @@
-//! What is found after the executor's process was killed.
+//! Recovery after the executor's process was killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use treadle_model::ActionId;
 
 use crate::stage::{Stage, config, exited, is_there, order, shell};
 
-/// Where that daemon is told its folder.
+/// Environment variable with that daemon's folder.
 const FOLDER: &str = "TREADLE_TEST_FOLDER";
 
-/// The pids that the action shows once all its processes are there.
+/// The pids that the action writes when all its processes are running.
 fn shown(path: &Path) -> String {
     loop {
         if let Ok(text) = std::fs::read_to_string(path) {
@@ -33,7 +33,7 @@ fn outcome(event: Option<ActionEvent>) -> (Outcome, bool) {
     }
 }
 
-/// One action ends, and one runs on with processes that hide; then it waits to be killed.
+/// One action ends, and one continues with hidden processes; then this waits to be killed.
 #[tokio::test]
 #[ignore = "runs as the child of another test"]
 async fn a_daemon_that_is_killed() {
@@ -49,7 +49,7 @@ async fn a_daemon_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_killed_executor_leaves_no_process_and_no_doubt_about_what_began() {
+async fn a_killed_executor_leaves_no_process_and_a_complete_record() {
     let folder = tempfile::tempdir().unwrap();
     let mut held = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "recovery::a_daemon_that_is_killed", "--ignored"])
@@ -89,7 +89,7 @@ async fn a_killed_executor_leaves_no_process_and_no_doubt_about_what_began() {
         "the other did before"
     );
     executor.shutdown().await;
-    // A daemon that led in between may have started what is not known here.
+    // A daemon that led in between may have started unknown attempts.
     config.epoch += 2;
     let recovery = recover(&config).await.unwrap();
     assert_eq!(outcome(recovery.end(ActionId(4), 1)), unknown);

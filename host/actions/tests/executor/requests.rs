@@ -1,4 +1,4 @@
-//! Requests: where they may go, and what their answers mean.
+//! Requests: permitted destinations, and the meaning of responses.
 
 use serde_json::{Value, json};
 use treadle_core::actions::{ActionEvent, Outcome};
@@ -21,7 +21,7 @@ fn get(url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_is_taken_with_its_status() {
+async fn a_response_is_reported_with_its_status() {
     let server = Server::answering("201 Created", "", "made").await;
     let mut stage = reaching(&[&server.address.to_string()]).await;
     let body = json!({ "http": {
@@ -36,7 +36,7 @@ async fn an_answer_is_taken_with_its_status() {
 }
 
 #[tokio::test]
-async fn a_long_answer_is_cut_and_an_error_is_an_answer() {
+async fn a_long_response_is_cut_and_an_error_status_is_a_result() {
     let server = Server::answering("503 Service Unavailable", "", &"x".repeat(100_000)).await;
     let mut stage = reaching(&[&server.address.to_string()]).await;
     let (outcome, output) = stage.run(get(&server.url("/"))).await;
@@ -45,7 +45,7 @@ async fn a_long_answer_is_cut_and_an_error_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_quota_is_no_end() {
+async fn a_quota_refusal_does_not_end_an_action() {
     let server = Server::answering("429 Too Many Requests", "Retry-After: 7\r\n", "later").await;
     let mut stage = reaching(&[&server.address.to_string()]).await;
     let body = json!({ "http": { "url": server.url("/"), "quota": "search" } });
@@ -70,7 +70,7 @@ async fn a_refusal_of_a_quota_is_no_end() {
 }
 
 #[tokio::test]
-async fn a_redirect_leads_nowhere() {
+async fn redirects_are_not_followed() {
     let location = "Location: http://169.254.169.254/latest/meta-data\r\n";
     let server = Server::answering("302 Found", location, "elsewhere").await;
     let mut stage = reaching(&["0.0.0.0/0"]).await;
@@ -80,7 +80,7 @@ async fn a_redirect_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn a_tenant_reaches_what_is_listed_and_nothing_else() {
+async fn a_tenant_reaches_only_listed_destinations() {
     let server = Server::answering("200 OK", "", "reached").await;
     let by_name = format!("http://localhost:{}/", server.address.port());
     let here = server.url("/");
@@ -101,7 +101,7 @@ async fn a_tenant_reaches_what_is_listed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn silence_and_absence_have_their_kinds() {
+async fn timeouts_and_refused_connections_are_distinguished() {
     let silent = Server::new("").await;
     let mut stage = reaching(&["127.0.0.0/8"]).await;
     let body = get(&silent.url("/"));
@@ -111,7 +111,7 @@ async fn silence_and_absence_have_their_kinds() {
     stage.began().await;
     stage.executor.stop(action, 1);
     assert_eq!(stage.end().await.0, Outcome::Cancelled);
-    // Nobody has this port of this address for long enough to be asked.
+    // Nobody else uses this port of this address.
     let free = std::net::TcpListener::bind("127.0.0.7:0").unwrap();
     let url = format!("http://{}/", free.local_addr().unwrap());
     drop(free);

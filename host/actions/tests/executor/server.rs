@@ -1,4 +1,4 @@
-//! A server that answers as it is told, and remembers what it was asked.
+//! A server with configured responses that records its requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server that gives `answer`, a whole answer of HTTP, or never answers if that is empty.
+    /// A server that always returns `answer`, a complete HTTP response, or never answers if it is
+    /// empty.
     pub(crate) async fn new(answer: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -27,7 +28,7 @@ impl Server {
         Self { address, asked }
     }
 
-    /// A server that answers with a status, headers and a body.
+    /// A server that returns a status, headers and a body.
     pub(crate) async fn answering(status: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::new(&format!(
@@ -40,7 +41,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// What it was asked, head and body of each.
+    /// Its requests, each with head and body.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -56,7 +57,7 @@ async fn serve(mut connection: TcpStream, answer: String, heard: Arc<Mutex<Vec<S
     let text = String::from_utf8_lossy(&request).into_owned();
     heard.lock().unwrap().push(text);
     if answer.is_empty() {
-        // Until the client gives up.
+        // Until the client closes the connection.
         let _ = connection.read_buf(&mut request).await;
     }
     let _ = connection.write_all(answer.as_bytes()).await;

@@ -1,4 +1,4 @@
-//! Services on devices: who comes, who goes, and who asks them.
+//! Services on devices: start, eviction, requests.
 
 use serde_json::{Value, json};
 use treadle_actions::ServiceSpec;
@@ -23,7 +23,7 @@ async fn ask(stage: &mut Stage, service: &str, first: u32, size: u32) -> (Outcom
     stage.end().await
 }
 
-/// The pid of the judge that answers on some devices.
+/// The pid of the judge on some devices.
 async fn pid(stage: &mut Stage, service: &str, first: u32, size: u32) -> String {
     let (outcome, output) = ask(stage, service, first, size).await;
     assert_eq!(outcome, exited(200), "{output}");
@@ -43,14 +43,14 @@ async fn two_judges_share_devices_by_eviction() {
     let critic = pid(&mut stage, "critic", 2, 2).await;
     assert_eq!(pid(&mut stage, "judge", 0, 2).await, judge, "it is there");
     assert!(is_there(&judge) && is_there(&critic));
-    // More devices are another instance, in the place of all that is there.
+    // On more devices it is another instance, which replaces everything there.
     let large = pid(&mut stage, "judge", 0, 4).await;
     assert!(!is_there(&judge) && !is_there(&critic) && is_there(&large));
     let critic = pid(&mut stage, "critic", 3, 1).await;
     assert!(!is_there(&large) && is_there(&critic));
     let elsewhere = pid(&mut stage, "judge", 0, 2).await;
     assert!(is_there(&critic) && is_there(&elsewhere));
-    // A process that has devices to itself.
+    // A process with the devices to itself.
     stage.start_with(&shell("true"), |order| order.grants = vec![devices(2, 2)]);
     assert_eq!(stage.end().await.0, exited(0));
     assert!(!is_there(&critic) && is_there(&elsewhere));
@@ -59,7 +59,7 @@ async fn two_judges_share_devices_by_eviction() {
 }
 
 #[tokio::test]
-async fn a_judge_that_died_or_changed_is_started_anew() {
+async fn a_judge_that_died_or_changed_is_restarted() {
     let mut stage = Stage::new().await;
     stage.declare(&process("judge"));
     let first = pid(&mut stage, "judge", 0, 1).await;
@@ -71,7 +71,7 @@ async fn a_judge_that_died_or_changed_is_started_anew() {
         tokio::task::yield_now().await;
     }
     let second = loop {
-        // Its end may not have been told yet.
+        // Its end may not have been reported yet.
         if let (Outcome::Exited { code: 200 }, output) = ask(&mut stage, "judge", 0, 1).await {
             break output.rsplit_once(' ').unwrap().1.to_owned();
         }
@@ -85,7 +85,7 @@ async fn a_judge_that_died_or_changed_is_started_anew() {
 }
 
 #[tokio::test]
-async fn a_process_on_the_devices_is_told_where_its_service_is() {
+async fn a_process_on_the_devices_gets_the_address_of_its_service() {
     let mut stage = Stage::new().await;
     stage.declare(&process("judge"));
     stage.start_with(&shell("echo $TREADLE_SERVICE_URL"), |order| {
@@ -102,7 +102,7 @@ async fn a_process_on_the_devices_is_told_where_its_service_is() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_come_is_no_fault_of_the_action() {
+async fn a_service_that_does_not_start_is_an_infrastructure_failure() {
     let broken = |command: Value| spec("broken", &json!({ "process": { "command": command } }));
     let ends = broken(json!(["sh", "-c", "echo no weights >&2; exit 3"]));
     let mut silent = broken(json!(["sleep", "1000"]));
@@ -163,7 +163,7 @@ fn summary(request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_declaration_reaches_no_further_than_its_tenant() {
+async fn a_declaration_is_valid_only_for_its_tenant() {
     let answers = Server::answering("200 OK", "", "score").await;
     let mut stage = Stage::new().await;
     let remote = spec("judge", &json!({ "control": { "url": answers.url("") } }));
@@ -183,7 +183,7 @@ async fn a_declaration_reaches_no_further_than_its_tenant() {
 }
 
 #[tokio::test]
-async fn commands_bring_a_service_and_take_it_away() {
+async fn commands_start_and_stop_a_service() {
     let answers = Server::answering("200 OK", "", "score").await;
     let list = vec![answers.address.to_string()];
     let mut stage = Stage::with(|config| {
@@ -210,7 +210,7 @@ async fn commands_bring_a_service_and_take_it_away() {
 }
 
 #[tokio::test]
-async fn a_tenant_with_many_services_leaves_others_theirs() {
+async fn a_tenant_with_many_services_leaves_room_for_others() {
     let stage = Stage::new().await;
     let declare = |tenant: &str, number: usize, tenants| {
         let remote = spec(
@@ -220,7 +220,7 @@ async fn a_tenant_with_many_services_leaves_others_theirs() {
         let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
         stage.executor.declare(tenant, remote, tenants)
     };
-    // 1,024 for 40 tenants.
+    // 1,024 services for 40 tenants.
     let own = (0..1_000)
         .take_while(|number| declare("red", *number, 40))
         .count();

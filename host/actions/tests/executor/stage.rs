@@ -1,4 +1,4 @@
-//! An executor with what is around it.
+//! An executor with its environment.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use treadle_core::actions::{ActionEvent, Chunk, Grant, Outcome};
 use treadle_model::{ActionId, Span};
 
 pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_treadle-actions-probe");
-/// No test takes so long, however busy the machine is.
+/// Timeout of everything in tests, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
@@ -68,7 +68,7 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Executes what a description says, with all else as it usually is.
+    /// Executes a description with default settings.
     pub(crate) fn start(&mut self, body: &Value) -> ActionId {
         self.start_with(body, |_| {})
     }
@@ -91,7 +91,7 @@ impl Stage {
         report.await.expect("a report").expect("an executor")
     }
 
-    /// The next report, which is that an action began.
+    /// The next report, which must be that an action began.
     pub(crate) async fn began(&mut self) -> ActionId {
         match self.report().await {
             ActionEvent::ActionBegan { action, .. } => action,
@@ -99,7 +99,7 @@ impl Stage {
         }
     }
 
-    /// The next end, and what the action wrote.
+    /// The next end, with the action's output.
     pub(crate) async fn end(&mut self) -> (Outcome, String) {
         let (_, outcome, output) = self.end_of_any().await;
         (outcome, output)
@@ -121,7 +121,7 @@ impl Stage {
         }
     }
 
-    /// Runs what a description says to its end.
+    /// Runs a description to its end.
     pub(crate) async fn run(&mut self, body: Value) -> (Outcome, String) {
         self.start(&body);
         self.end().await
@@ -133,7 +133,7 @@ impl Stage {
     }
 }
 
-/// A process that is a script.
+/// The description of a process that runs a script.
 pub(crate) fn shell(script: &str) -> Value {
     json!({ "process": { "command": ["sh", "-c", script] } })
 }
@@ -180,7 +180,7 @@ pub(crate) fn cause(outcome: &Outcome) -> &str {
     }
 }
 
-/// Whether a process is there, a zombie too.
+/// Whether a process exists, even as a zombie.
 pub(crate) fn is_there(pid: &str) -> bool {
     let pid: u32 = pid.trim().parse().unwrap();
     Path::new(&format!("/proc/{pid}")).exists()

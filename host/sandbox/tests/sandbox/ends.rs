@@ -166,14 +166,14 @@ async fn files_outlive_an_agent_that_is_killed_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_on_record_is_removed() {
+async fn folders_without_a_record_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (mut process, mut ids) = agent(folder.path());
     process.kill().unwrap();
     process.wait().unwrap();
     let sandboxes = folder.path().join("agent/sandboxes");
     let record = std::fs::read_to_string(sandboxes.join(&ids[0]).join("sandbox.json")).unwrap();
-    // One that is another's, one that is cut off, one that is none.
+    // A record of another sandbox, a truncated one, and an invalid one.
     let records = [
         ("copy", record.as_str()),
         ("cut", &record[..20]),

@@ -1,4 +1,4 @@
-//! Files from outside: whatever those inside make of their folders, paths stay within.
+//! Access to files from outside: paths stay inside, whatever processes do to their folders.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use treadle_sandbox::{End, Exec, Guard, Sandbox, SandboxError};
 
 use crate::stage::{Stage, sh};
 
-/// How long a call may take that is to wait for nothing.
+/// Timeout of calls that must not block.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn soon<T>(
@@ -19,7 +19,7 @@ async fn soon<T>(
     done.unwrap_or_else(|_| panic!("{what} waits"))
 }
 
-/// A folder of the machine that everybody may write to.
+/// A folder of the machine that is writable for everybody.
 fn outside() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -28,7 +28,8 @@ fn outside() -> tempfile::TempDir {
     folder
 }
 
-/// Reads, writes, moves and removes through links that lead to a folder of the machine. Gives what
+/// Reads, writes, renames and removes through links to a folder of the machine. Returns what was
+/// reached.
 /// was reached.
 async fn reached(guards: &[Guard]) -> Vec<&'static str> {
     let (stage, outside) = (Stage::without(guards).await, outside());
@@ -94,7 +95,7 @@ async fn reached(guards: &[Guard]) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_lead_nowhere_outside() {
+async fn links_do_not_lead_outside() {
     assert_eq!(reached(&[]).await, Vec::<&str>::new());
     let mut without = reached(&[Guard::Lookup]).await;
     without.dedup();
@@ -140,7 +141,7 @@ async fn a_link_to_nothing_is_written_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_is_removed_without_what_its_links_lead_to() {
+async fn a_folder_is_removed_without_the_targets_of_its_links() {
     let (stage, outside) = (Stage::new().await, outside());
     let sandbox = stage.sandbox().await;
     let at = outside.path().display();
@@ -181,7 +182,7 @@ const NO_FILES: [&str; 24] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_file_is_refused_at_once() {
+async fn special_files_are_refused_at_once() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let line = "cd /tmp; mkfifo fifo; ln -s /proc/1/environ e; ln -s /proc/self/root root; ln -s /dev/zero z; ln -s loop loop; ln -s /proc/self/fd/0 in
@@ -224,7 +225,7 @@ async fn what_is_no_file_is_refused_at_once() {
             "{path}"
         );
     }
-    // All of it may be told of and removed.
+    // All of them can be listed and removed.
     let listed = soon("/tmp", sandbox.list("/", 3)).await.unwrap();
     assert!(listed.iter().any(|entry| entry.path == "/tmp/fifo"));
     soon("fifo", sandbox.remove_file("/tmp/fifo"))
@@ -232,9 +233,9 @@ async fn what_is_no_file_is_refused_at_once() {
         .unwrap();
 }
 
-/// Whoever has a file leased holds up those who open it, but not those who do not wait.
+/// A lease on a file delays those who open it, except with O_NONBLOCK.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_inside_holds_up_who_reads() {
+async fn processes_inside_can_not_block_readers() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     let line = "python3 -c 'import fcntl, os, signal, time\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\nf = os.open(\"/tmp/leased\", os.O_RDWR | os.O_CREAT)\nfcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nprint(1, flush=True)\ntime.sleep(100)'";
@@ -249,7 +250,7 @@ async fn nobody_inside_holds_up_who_reads() {
     running.stopper().kill().await.unwrap();
 }
 
-/// Folders become links, and back, while they are written to.
+/// Folders are replaced by links, and back, during writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn races_are_lost() {
     assert!(!race(&[]).await, "a write got out");

@@ -1,4 +1,4 @@
-//! What sandboxes are for: commands, files, pauses, forks, ends.
+//! The main features of sandboxes: commands, files, pauses, forks, removal.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use treadle_sandbox::{End, OnExpiry, SandboxSpec, State};
 
 use crate::stage::{Stage, sh};
 
-/// Finds `localhost` and the own name, and shows what there is to find.
+/// Resolves `localhost` and the sandbox's own name, and prints the files involved.
 const FIND: &str = "getent ahosts localhost >/dev/null && \
     getent ahosts $(cat /proc/sys/kernel/hostname) && cat /etc/hosts";
 /// Renames folders of the image, and those that a sandbox had before it was copied.
@@ -14,7 +14,7 @@ const RENAME: &str = "cd /root && python3 -c 'import os; os.rename(\"a\", \"z\")
         && cat z/b/f && mv z/b /root/moved && mkdir z/b && mv /root/moved z/c && cat z/c/f \
         && python3 -c 'import os; os.rename(\"/var/log\", \"/var/kept\")' && test ! -e /var/log";
 
-/// Gives the output of a line that must end well.
+/// Runs a line that must succeed; returns its output.
 async fn fine(sandbox: &std::sync::Arc<treadle_sandbox::Sandbox>, line: &str) -> String {
     let (output, end) = sh(sandbox, line).await;
     assert_eq!(end, End::Exited(0), "{line}: {output}");
@@ -84,7 +84,7 @@ async fn a_folder_may_be_relative() {
     assert_eq!(fine(child, "echo up").await, "up\n");
 }
 
-/// Folders that lie in lower layers: those of copies, and those of the image.
+/// Folders in lower layers: those of copies, and those of the image.
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_of_copies_are_renamed_as_those_of_the_original() {
     let stage = Stage::new().await;
@@ -92,7 +92,7 @@ async fn folders_of_copies_are_renamed_as_those_of_the_original() {
     fine(&original, "mkdir -p /root/a/b && echo x > /root/a/b/f").await;
     let child = &stage.sandboxes.fork(&original, 1, |_| {}).await.unwrap()[0];
     assert_eq!(fine(child, RENAME).await, "x\nx\n");
-    // What was renamed stays where it is now, in a copy of the copy and in what is made of a snapshot.
+    // Renamed folders keep their new place, in a copy of a copy and in sandboxes of a snapshot.
     let grandchild = &stage.sandboxes.fork(child, 1, |_| {}).await.unwrap()[0];
     let snapshot = stage.sandboxes.snapshot(child, None).await.unwrap();
     let spec = SandboxSpec {
@@ -108,9 +108,9 @@ async fn folders_of_copies_are_renamed_as_those_of_the_original() {
     assert_eq!(fine(&original, "cat /root/a/b/f").await, "x\n");
 }
 
-/// What a sandbox could use to have another folder of a lower layer shown in place of its own.
+/// Attributes by which a sandbox could show another folder of a lower layer in place of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_inside_notes_where_a_folder_came_from() {
+async fn processes_inside_can_not_set_overlay_attributes() {
     let stage = Stage::new().await;
     let sandbox = stage.sandbox().await;
     fine(&sandbox, "mkdir /root/a").await;
@@ -125,7 +125,7 @@ async fn nobody_inside_notes_where_a_folder_came_from() {
     }
 }
 
-/// A folder as an image: the programs that find names, and no `/etc/hosts`.
+/// A folder as an image: the programs that resolve names, without `/etc/hosts`.
 fn bare(folder: &std::path::Path) -> std::path::PathBuf {
     let image = folder.join("bare");
     let programs = ["/bin/sh", "/bin/cat", "/usr/bin/getent"];
@@ -155,7 +155,7 @@ async fn localhost_and_the_own_name_are_found_in_every_sandbox() {
     let stage = Stage::new().await;
     let from = bare(stage.folder.path());
     stage.sandboxes.import("bare", &from).await.unwrap();
-    // One whose file is a link to nothing, and one that has its own names.
+    // One whose file is a dangling link, and one that has its own names.
     std::os::unix::fs::symlink("/etc/other/hosts", from.join("etc/hosts")).unwrap();
     stage.sandboxes.import("link", &from).await.unwrap();
     std::fs::remove_file(from.join("etc/hosts")).unwrap();
@@ -170,7 +170,7 @@ async fn localhost_and_the_own_name_are_found_in_every_sandbox() {
         let told = fine(&sandbox, FIND).await;
         assert!(told.starts_with("127.0.0.1"), "{image}: {told}");
         assert_eq!(told.contains("10.0.0.1 db"), image == "own", "{told}");
-        // A copy has its own name, and what was written since.
+        // A copy has its own name, and later additions.
         fine(&sandbox, "echo 10.0.0.2 cache >> /etc/hosts").await;
         let child = &stage.sandboxes.fork(&sandbox, 1, |_| {}).await.unwrap()[0];
         let told = fine(child, FIND).await;
@@ -204,7 +204,7 @@ async fn root_adds_programs_to_the_system_and_nobody_else_sees_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_whose_time_is_over_is_paused_and_a_command_gives_it_as_much_again() {
+async fn an_expired_sandbox_is_paused_and_a_command_renews_its_lifetime() {
     let stage = Stage::new().await;
     let spec = SandboxSpec {
         ttl: Some(Duration::from_secs(2)),

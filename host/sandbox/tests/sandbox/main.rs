@@ -1,4 +1,4 @@
-//! Sandboxes for real: root, namespaces, cgroups and overlayfs of this machine.
+//! Real sandboxes, with root, namespaces, cgroups and overlayfs of this machine.
 
 mod archives;
 mod bounds;

@@ -1,4 +1,4 @@
-//! Tenants that share an agent: one takes what it can, and the other still has its share.
+//! Tenants that share an agent: one uses as much as it can, and the other still has its share.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use treadle_sandbox::{Sandbox, SandboxConfig, SandboxError, SandboxSpec, Shared,
 
 use crate::stage::{Stage, sh};
 
-/// Two tenants, each of which may have a half of everything.
+/// Two tenants, each with a share of one half.
 #[derive(Debug)]
 struct Halves;
 
@@ -84,7 +84,7 @@ async fn a_tenant_has_its_share_of_bytes_for_snapshots_and_copies() {
     for _ in 0..2 {
         sandboxes.snapshot(&blue, None).await.unwrap();
     }
-    // What is removed makes room at once, though its files are not collected yet.
+    // Removal frees room at once, before its files are collected.
     sandboxes.remove_snapshot("red", &first.id).await.unwrap();
     sandboxes.snapshot(&red, named()).await.unwrap();
     sandboxes.remove(fork.id()).await;

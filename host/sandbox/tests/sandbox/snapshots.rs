@@ -1,4 +1,4 @@
-//! Snapshots, and the bound on what they and images take.
+//! Snapshots, and the limit on the disk space of snapshots and images.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn of(image: &str, tenant: &str) -> SandboxSpec {
     }
 }
 
-/// A folder of so many bytes, to be an image.
+/// A folder of this size, to become an image.
 fn files(folder: &Path, name: &str, bytes: usize) -> PathBuf {
     let from = folder.join(name);
     std::fs::create_dir(&from).unwrap();
@@ -24,7 +24,7 @@ fn files(folder: &Path, name: &str, bytes: usize) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone() {
+async fn a_snapshot_outlives_its_sandbox_and_agent_and_is_private_to_its_tenant() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
     let sandboxes = Sandboxes::start(config.clone()).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone(
     sandboxes.collect_copies().await;
     sandboxes.stop().await;
     drop((sandbox, sandboxes));
-    // The earlier agent's tasks let go of the folder a moment later.
+    // The earlier agent's tasks release the folder a moment later.
     let began = Instant::now();
     let started = loop {
         match Sandboxes::start(config.clone()).await {
@@ -72,7 +72,7 @@ async fn a_snapshot_outlives_its_sandbox_and_the_agent_and_is_its_tenants_alone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_that_of_the_newest_and_files_stay_as_long_as_a_sandbox_has_them() {
+async fn a_name_belongs_to_the_newest_and_files_are_kept_while_used() {
     let stage = Stage::with(|config| config.snapshots_max = 8).await;
     let (sandboxes, sandbox) = (&stage.sandboxes, stage.sandbox().await);
     sh(&sandbox, "echo one > /root/a").await;
@@ -111,12 +111,12 @@ async fn a_name_is_that_of_the_newest_and_files_stay_as_long_as_a_sandbox_has_th
     }
     assert!(sandboxes.collect_copies().await);
     let left = std::fs::read_dir(stage.folder.path().join("agent/layers")).unwrap();
-    // That of the one without a name, and what it lies over.
+    // The copy of the unnamed snapshot, and the one below it.
     assert_eq!(left.count(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_used_for_the_longest_makes_room() {
+async fn the_least_recently_used_is_removed() {
     let stage = Stage::with(|config| config.images_bytes_max = 2_500_000).await;
     let sandboxes = &stage.sandboxes;
     for name in ["first", "second"] {
@@ -135,7 +135,7 @@ async fn what_was_not_used_for_the_longest_makes_room() {
     sh(&sandbox, "head -c 1000000 /dev/urandom > /root/data").await;
     let snapshot = sandboxes.snapshot(&sandbox, None).await.unwrap();
     let of_third = sandboxes.create(of("third", "")).await.unwrap();
-    // Sandboxes have both images, and a snapshot that none has goes before them.
+    // Sandboxes use both images, and an unused snapshot is removed first.
     assert_eq!(sandboxes.keep_within_budget().await, [snapshot.id]);
     assert_eq!(sandboxes.images(), ["first", "system", "third"]);
     drop((used, of_third));

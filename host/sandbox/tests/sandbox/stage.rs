@@ -1,4 +1,4 @@
-//! What tests have: an agent in a folder of its own, and commands whose output is read.
+//! The setup of tests: an agent in a temporary folder, and commands with output.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use treadle_sandbox::{End, Event, Exec, Guard, Sandbox, SandboxConfig, SandboxSpec, Sandboxes};
 
-/// How long whatever is awaited may take.
+/// Timeout of everything in tests.
 const LONG: Duration = Duration::from_secs(30);
 
-/// An agent, and the folder that goes with it.
+/// An agent and its folder.
 pub(crate) struct Stage {
     pub(crate) sandboxes: Sandboxes,
     pub(crate) folder: TempDir,
@@ -36,7 +36,7 @@ impl Stage {
         Self::without(&[]).await
     }
 
-    /// An agent that leaves protections out.
+    /// An agent without some protections.
     pub(crate) async fn without(guards: &[Guard]) -> Self {
         Self::with(|config| config.without = guards.to_vec()).await
     }
@@ -54,7 +54,7 @@ impl Stage {
         self.sandboxes.create(SandboxSpec::default()).await.unwrap()
     }
 
-    /// Where a sandbox is on disk.
+    /// The folder of a sandbox.
     pub(crate) fn folder_of(&self, sandbox: &Sandbox) -> PathBuf {
         self.folder
             .path()
@@ -62,12 +62,12 @@ impl Stage {
             .join(sandbox.id())
     }
 
-    /// Where the files in a sandbox's root are on disk.
+    /// The folder of the files in a sandbox's root.
     pub(crate) fn files_of(&self, sandbox: &Sandbox) -> PathBuf {
         self.folder_of(sandbox).join("0/files")
     }
 
-    /// Waits until nothing of a sandbox is left: cgroups, folder, mounts and what runs in them.
+    /// Waits until nothing of a sandbox is left: cgroups, folder, mounts and processes.
     pub(crate) async fn gone(&self, sandbox: &Sandbox) {
         let folder = self.folder_of(sandbox);
         until("its cgroups are gone", || cgroups_of(sandbox).is_empty()).await;
@@ -77,7 +77,7 @@ impl Stage {
 }
 
 impl Drop for Stage {
-    /// Ends what runs, and takes the agent's cgroups away: nobody else would.
+    /// Ends all processes, and removes the agent's cgroups, which nothing else would do.
     fn drop(&mut self) {
         let Ok(agent) = self.folder.path().join("agent").canonicalize() else {
             return;
@@ -115,7 +115,7 @@ impl Drop for Stage {
     }
 }
 
-/// Where the kernel's cgroups are.
+/// The mount points of the kernel's cgroups.
 fn cgroup_roots() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let cgroups = mounts.lines().filter(|line| line.contains(" cgroup"));
@@ -131,7 +131,7 @@ fn listed(cgroup: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Folders of cgroups that a sandbox has.
+/// The cgroup folders of a sandbox.
 pub(crate) fn cgroups_of(sandbox: &Sandbox) -> Vec<PathBuf> {
     let roots = cgroup_roots();
     let inside = roots.iter().filter_map(|root| std::fs::read_dir(root).ok());
@@ -140,18 +140,18 @@ pub(crate) fn cgroups_of(sandbox: &Sandbox) -> Vec<PathBuf> {
     own.filter(|folder| folder.is_dir()).collect()
 }
 
-/// Processes of a sandbox, as the machine numbers them.
+/// The pids of a sandbox's processes, as the machine numbers them.
 pub(crate) fn processes_of(sandbox: &Sandbox) -> Vec<i32> {
     let cgroups = cgroups_of(sandbox);
     cgroups.first().map_or(Vec::new(), |folder| listed(folder))
 }
 
-/// Runs a line of a shell; gives its output and its end.
+/// Runs a shell line; returns its output and its end.
 pub(crate) async fn sh(sandbox: &Arc<Sandbox>, line: &str) -> (String, End) {
     run(sandbox, Exec::new(["/bin/sh", "-c", line])).await
 }
 
-/// Runs a command; gives its output and its end.
+/// Runs a command; returns its output and its end.
 pub(crate) async fn run(sandbox: &Arc<Sandbox>, mut exec: Exec) -> (String, End) {
     exec.merged = true;
     let line = exec.command.join(" ");
@@ -168,7 +168,7 @@ pub(crate) async fn run(sandbox: &Arc<Sandbox>, mut exec: Exec) -> (String, End)
     (output, end)
 }
 
-/// Waits until something holds, by looking again and again.
+/// Waits until a condition holds, by polling.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -177,7 +177,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Processes that see a mount whose line has this word.
+/// Processes that see a mount with this word in its line.
 pub(crate) fn mounted_by(word: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let processes = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
