@@ -95,7 +95,7 @@ pub enum ConfigError {
         least: f64,
         /// Greatest value.
         greatest: f64,
-        /// Unit of all three; empty where there is none.
+        /// Unit of all three; empty without a unit.
         unit: &'static str,
     },
     /// A value that is invalid, or conflicts with another value.
