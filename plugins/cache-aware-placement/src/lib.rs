@@ -1,7 +1,7 @@
-//! Where most of a program's context is cached, whatever the load: a program goes back to where it
-//! was, a new one to the worker that was given its group's prompt before, else to the worker with
-//! most free KV memory. No program moves. A baseline to compare with: the static placement of
-//! agentic frameworks that pin a program to a worker (Heddle §7, Verl).
+//! Places programs where most of their context is cached, whatever the load: a program returns to
+//! its last worker, a new one goes to the worker that got its group's prompt before, else to the
+//! one with most free KV memory. No program moves. A baseline: the static placement of agentic
+//! frameworks that pin programs to workers (Heddle §7, Verl).
 
 mod groups;
 
@@ -79,7 +79,7 @@ impl PlacementPolicy for CacheAwarePlacement {
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         let free = free(&workers.workers);
-        // The free memory breaks ties and no more: it counts for less than a token.
+        // The free memory only breaks ties: it counts for less than a token.
         let most = free.iter().copied().fold(1.0, f64::max);
         let rows = workers.cached_tokens.iter().zip(free);
         Ok(rows
@@ -131,7 +131,7 @@ mod tests {
         let mut policy = CacheAwarePlacement::default();
         let places = policy.assign(&programs.columns_with(&workers())).unwrap();
         assert_eq!(places, [1, 2, 0, 1]);
-        // The next call knows the groups still.
+        // The next call still knows the groups.
         programs.group = vec![2; 4];
         programs.last_worker.fill(NOWHERE);
         let places = policy.assign(&programs.columns_with(&workers())).unwrap();

@@ -1,9 +1,9 @@
-//! Consistent hashing: each program permanently on the worker that a hash chooses, whatever the
-//! load. When a worker joins or leaves, only its own programs move. A baseline to compare with.
+//! Consistent hashing: each program stays on the worker that a hash selects, whatever the load.
+//! When a worker joins or leaves, only its own programs move. A baseline.
 //!
-//! A call names no programs, only their groups, so the key is the group and the program's index
-//! among those of its group in the same call: the programs of a group are spread out, and the group
-//! asked for again goes to the same workers. A program that was placed before goes back.
+//! A call contains no names of programs, only their groups, so the key is the group and the
+//! program's index among those of its group in the call: programs of a group are spread out, and a
+//! repeated call gives the same workers. A program that was placed before returns to its worker.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl PlacementPolicy for ConsistentHashPlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        // A program's own worker is the one that holds its context.
+        // A program's own worker has its context cached.
         let cached = workers.cached_tokens.iter();
         Ok(cached.map(|&tokens| tokens as f64).collect())
     }

@@ -1,5 +1,5 @@
-//! A worker for each program that is about to be placed, one program after the other, each
-//! placement taken into account for those that follow.
+//! Chooses a worker for each program to be placed, one by one, taking previous placements into
+//! account.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +31,12 @@ pub(crate) fn assign(
     Ok(places)
 }
 
-/// How many programs of a group this answer has given to each worker.
+/// Number of programs of a group that this answer has given to each worker.
 struct Given {
-    /// Of the group that was asked for last; groups mostly come together.
+    /// For the latest group; programs of a group are mostly consecutive.
     present: Vec<u32>,
     group: Option<u64>,
-    /// Of the others: workers that got some, and how many.
+    /// For the other groups: workers with programs of the group, and their numbers.
     others: BTreeMap<u64, Vec<(usize, u32)>>,
 }
 
@@ -65,7 +65,7 @@ impl Given {
     }
 }
 
-/// The worker with room, if there is one, where the program costs least.
+/// The worker with room on which the program costs least, if there is one.
 fn cheapest(config: &Config, load: &Load, given: &[u32], context: f64) -> Option<usize> {
     let mut best: Option<(bool, f64, usize)> = None;
     for (worker, &of_group) in given.iter().enumerate() {
@@ -85,8 +85,8 @@ fn cheapest(config: &Config, load: &Load, given: &[u32], context: f64) -> Option
     best.map(|(_, _, worker)| worker)
 }
 
-/// The worker that may still hold the program's cache, if it has room and is not
-/// clearly more loaded than the mean.
+/// The worker that may still have the program's cache, if it has room and is not clearly more
+/// loaded than the mean.
 fn last_place(config: &Config, load: &Load, last: u32, context: f64) -> Option<usize> {
     let worker = Some(last as usize).filter(|worker| *worker < load.workers())?;
     let bound = load.mean() + config.load_slack;

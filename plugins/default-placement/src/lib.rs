@@ -1,9 +1,9 @@
-//! The default placement: where a program's cache is, unless that worker has clearly
-//! more to do than the others; else the least loaded worker, with the programs of a
-//! group spread out.
+//! The default placement: a program goes where its cache is, unless that worker is clearly more
+//! loaded than the others; otherwise to the least loaded worker, with the programs of a group
+//! spread out.
 //!
-//! A worker's load is the share of its KV cache that is used. Predicted tokens count
-//! as used, so that long programs don't meet on one worker.
+//! A worker's load is the used share of its KV cache. Predicted tokens count as used, so that long
+//! programs don't end up on the same worker.
 
 mod assign;
 mod config;

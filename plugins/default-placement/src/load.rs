@@ -1,4 +1,4 @@
-//! How loaded workers are, and what placing programs would change.
+//! The load of workers, and the effect of placements on it.
 
 use treadle_plugin::WorkerColumns;
 

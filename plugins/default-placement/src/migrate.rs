@@ -1,5 +1,5 @@
-//! Moves of programs from workers that are clearly more loaded than the mean. Only acting programs
-//! move: while a tool runs, no step waits for the move.
+//! Moves programs away from workers that are clearly more loaded than the mean. Only acting
+//! programs move: while a tool runs, no step waits for the move.
 
 use treadle_plugin::{MigrateColumns, Phase};
 
@@ -40,7 +40,7 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
     places
 }
 
-/// Acting programs; a short context is moved or computed again at least cost.
+/// Acting programs; short contexts are the cheapest to move or recompute.
 fn shortest_context_first(programs: &MigrateColumns<'_>) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..programs.len())
         .filter(|&row| programs.phase[row] == Phase::Acting)
@@ -78,7 +78,7 @@ mod tests {
             extra: Vec::new(),
         };
         let places = migrate(&Config::default(), &programs.columns_with(&workers));
-        // The shorter one goes; then the load is within the bound.
+        // The shorter one moves; then the load is within the limit.
         assert_eq!(places, [0, 1, 0, 1]);
     }
 

@@ -1,6 +1,5 @@
-//! The snapshot: a mark with the version of the form, the job's figures, then group by
-//! group its number and its figures, the oldest first. All numbers have 8 bytes, the
-//! lowest first.
+//! The snapshot: a mark with the format's version, the job's figures, then for each group its
+//! number and its figures, the oldest first. All numbers have 8 bytes, little-endian.
 
 use treadle_plugin::PolicyError;
 
@@ -29,7 +28,7 @@ fn write_stages(bytes: &mut Vec<u8>, stages: &Stages) {
     }
 }
 
-/// What was saved, of the groups the newest `groups_max`.
+/// Parses a snapshot, keeping the newest `groups_max` groups.
 pub(crate) fn read(bytes: &[u8], groups_max: usize) -> Result<(Stages, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)

@@ -1,5 +1,5 @@
-//! The simplest reward: 1 for an answer that equals its reference, blanks around both
-//! aside, else 0. A baseline to compare with.
+//! The simplest reward: 1 for an answer that equals its reference, ignoring surrounding blanks,
+//! else 0. A baseline.
 
 use treadle_plugin::{AnswerColumns, NoConfig, Policy, PolicyError, RewardPolicy, Scores};
 

@@ -1,5 +1,4 @@
-//! First come, first served: the score is the time in the queue. A baseline to compare
-//! with.
+//! First come, first served: the score is the time in the queue. A baseline.
 
 use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 

@@ -1,23 +1,24 @@
-//! What becomes of each acting program's cache.
+//! Chooses the action for each acting program's cache.
 //!
-//! A cache of c tokens that stays for a time t costs c x t of memory that others wait for. It need
-//! not stay to the end: t is the price of waiting for each end that is reached, with the best time
-//! to give the cache up (`price-ms`, the inverse of Gittins' index). Every way to part with it has a price in the same unit:
+//! A cache of c tokens that is kept for a time t costs c x t of memory that others wait for. It
+//! need not be kept to the end: t is the expected cost of waiting for the call's end, with the best
+//! time to give the cache up (`price-ms`, the inverse of Gittins' index). Every alternative has a
+//! cost in the same unit:
 //!
-//! - out and back over a link: c for twice the time of the way, as long as it is at
-//!   the worker on both;
-//! - to another worker, where there is no host memory and nobody waits: it is held there
-//!   then, in room that nobody else makes use of;
-//! - dropped: it is computed again in c / r, r tokens a second, and meanwhile the whole
-//!   worker's programs go that much slower: the price is its memory C for c / r. So it
-//!   is worth while when t exceeds C / r, whatever c is.
+//! - transfer out and back over a link: c for twice the transfer time, as the cache occupies the
+//!   worker's memory during both;
+//! - move to another worker, if there is no host memory and nobody waits: it occupies memory there,
+//!   which nobody else needs;
+//! - drop: it is recomputed in c / r, at r tokens per second, during which all of the worker's
+//!   programs are slowed down: the cost is the worker's memory C for c / r. So dropping is
+//!   worthwhile if t exceeds C / r, whatever c is.
 //!
-//! The longest expected call goes first, and no more go than what is wanted.
+//! The longest expected call goes first, until enough memory is freed.
 
 use crate::Config;
 use treadle_plugin::{CacheAction, RetentionColumns};
 
-/// Cache actions of all rows.
+/// Cache actions for all rows.
 pub(crate) fn actions(
     config: &Config,
     price_ms: &[f32],
@@ -45,8 +46,7 @@ pub(crate) fn actions(
     actions
 }
 
-/// Tokens that ought to become free: what waits and does not fit, or what is held
-/// above the watermark.
+/// Tokens that should become free: what waits and does not fit, or what exceeds the watermark.
 fn lacking_tokens(free_tokens: i64, wanted_tokens: u64) -> u64 {
     let free = free_tokens.max(0).unsigned_abs();
     let over = free_tokens.min(0).unsigned_abs();
@@ -69,8 +69,8 @@ impl Way<'_> {
         if pays(programs.back_ms[row]) {
             return CacheAction::Offload;
         }
-        // At another worker the cache would be held through the call as well: that is better than
-        // nothing where there is room that no program waits for.
+        // On another worker the cache would occupy memory during the call as well, which is
+        // acceptable only if there is room that no program waits for.
         if !self.programs_wait && pays(programs.moved_ms[row]) {
             return CacheAction::Migrate;
         }
@@ -147,7 +147,7 @@ mod tests {
             of(0, 800, &programs),
             [CacheAction::Keep, CacheAction::Offload, CacheAction::Keep]
         );
-        // A call that is about to end is not worth the way.
+        // A call that is about to end is not worth a transfer.
         let two = [
             CacheAction::Offload,
             CacheAction::Offload,

@@ -1,12 +1,11 @@
-//! The search for a plan: all of them, or by annealing (Algorithm 2).
+//! The search for a plan: exhaustive, or by annealing (Algorithm 2).
 
 use treadle_plugin::random::SplitMix64;
 
 use crate::cluster::Cluster;
 use crate::moves::neighbour;
 
-/// Looks at every plan. A plan that can't end before the best one so far costs one
-/// probe, not a search.
+/// Evaluates every plan. A plan that can't beat the best one so far costs one probe, not a search.
 pub(crate) fn exhaustive(cluster: &Cluster) -> (Vec<u32>, f64) {
     let mut best = best_homogeneous(cluster);
     cluster.each_plan(&mut |plan| {
@@ -18,7 +17,7 @@ pub(crate) fn exhaustive(cluster: &Cluster) -> (Vec<u32>, f64) {
     best
 }
 
-/// The best plan of one degree. Where there is none, no workers.
+/// The best plan with a single degree; no workers if there is none.
 fn best_homogeneous(cluster: &Cluster) -> (Vec<u32>, f64) {
     let mut best = (vec![0; cluster.degrees.len()], f64::INFINITY);
     for plan in cluster.homogeneous() {
@@ -30,9 +29,9 @@ fn best_homogeneous(cluster: &Cluster) -> (Vec<u32>, f64) {
     best
 }
 
-/// Algorithm 2, from the best plan of one degree. The random number of a step is drawn before its
-/// plan is evaluated: it decides by when the plan must end to be taken, which is one probe; only
-/// plans that are taken are searched for their end.
+/// Algorithm 2, from the best plan with a single degree. The random number of a step is drawn
+/// before its plan is evaluated: it determines the latest end at which the plan is accepted, which
+/// is one probe; only accepted plans are searched for their end.
 pub(crate) fn anneal(cluster: &Cluster, cooling: f64, epsilon: f64, seed: u64) -> (Vec<u32>, f64) {
     let mut random = SplitMix64::new(seed);
     let mut best = best_homogeneous(cluster);
@@ -63,9 +62,9 @@ fn share(random: &mut SplitMix64) -> f64 {
     ((random.next_u64() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
 }
 
-/// The natural logarithm of a normal number above 0, to about twelve digits. Made of
-/// operations that are rounded alike on every machine and in WebAssembly, which those
-/// of the platform's library are not.
+/// The natural logarithm of a positive normal number, to about twelve digits. It only uses
+/// operations that are rounded identically on every machine and in WebAssembly, unlike the
+/// platform's library.
 fn ln(value: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let bits = value.to_bits();

@@ -1,4 +1,4 @@
-//! The devices and what is to run on them: how good a plan is.
+//! The devices and the expected programs, which determine how good a plan is.
 
 use heddle_partition::{
     Drained, Habits, Interference, Pace, Paper, Probe, Run, Seen, Units, fluid_ends_by, length,
@@ -8,44 +8,44 @@ use treadle_plugin::ParallelismColumns;
 
 use crate::config::{Config, Goal, PROMPT_TOKENS_MAX};
 
-/// Devices of a plan in one piece. More are planned in equal parts, each with its share
-/// of the programs.
+/// Maximum number of devices that are planned together. More are planned in equal parts, each with
+/// its share of the programs.
 const GPUS_MAX: u32 = 1_024;
 /// Shortest time per token, in microseconds.
 const TOKEN_US_MIN: f64 = 1e-3;
-/// More growth for each generated token counts as this.
+/// Growth per generated token is cut to this.
 const GROWTH_MAX: f64 = 1e3;
-/// More time in tools for each generated token counts as this, in microseconds.
+/// Time in tools per generated token is cut to this, in microseconds.
 const TOOL_US_MAX: f64 = 1e9;
 
-/// Devices, degrees and sorted lengths. A plan is a number of workers for each usable
-/// degree, from the slowest to the fastest.
+/// Devices, degrees and sorted lengths. A plan is a number of workers for each usable degree, from
+/// the slowest to the fastest.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     /// Devices of a part.
     pub(crate) gpus: u32,
     /// Usable degrees, ascending.
     pub(crate) degrees: Vec<u32>,
-    /// The row of each in the call.
+    /// The row of each degree in the call.
     rows: Vec<usize>,
-    /// Rows of the call.
+    /// Number of rows in the call.
     all_rows: usize,
-    /// Equal parts that the devices are planned in.
+    /// Number of equal parts that the devices are planned in.
     parts: u32,
-    /// Usable degrees in the order in which workers take their groups.
+    /// Usable degrees in the order in which their workers get groups.
     order: Vec<usize>,
     units: Vec<Units>,
-    /// The pace of each usable degree.
+    /// The speed of each usable degree.
     paces: Vec<Pace>,
     lengths: Vec<f64>,
-    /// Samples of the lengths, and how many programs each represents.
+    /// Samples of the lengths, and the number of programs that each represents.
     samples: (Vec<f64>, f64),
     prompt_tokens: f64,
     habits: Habits,
     goal: Goal,
 }
 
-/// How fast workers of a degree are.
+/// The speed of a degree's workers.
 struct Speed {
     token_us: f64,
     profile: Interference,
@@ -53,7 +53,7 @@ struct Speed {
 }
 
 impl Speed {
-    /// As configured for the degree, else as the host has seen it.
+    /// As configured for the degree, else as measured by the host.
     fn of(config: &Config, call: &ParallelismColumns<'_>, row: usize) -> Self {
         let capacity = call.capacity_tokens[row];
         let mut classes = config.classes.iter();
@@ -77,7 +77,7 @@ impl Speed {
     }
 }
 
-/// What programs do beside generating: as configured, else as the host has seen it.
+/// What programs do besides generating: as configured, else as measured by the host.
 fn habits(config: &Config, call: &ParallelismColumns<'_>) -> Habits {
     let known = |value: f64, most: f64| (value >= 0.0).then(|| value.min(most));
     let unknown = Habits::default();
@@ -142,8 +142,8 @@ impl Cluster {
         }
     }
 
-    /// When the latest worker of a plan ends, in microseconds: infinite for a plan
-    /// without workers for its programs.
+    /// The end of a plan's latest worker, in microseconds; infinite if the plan has no workers for
+    /// its programs.
     pub fn end_us(&self, plan: &[u32]) -> f64 {
         if self.goal == Goal::Fluid {
             let (samples, weight) = &self.samples;
@@ -192,7 +192,7 @@ impl Cluster {
         .collect()
     }
 
-    /// Devices that a plan leaves over.
+    /// Devices that a plan does not use.
     pub(crate) fn left_over(&self, plan: &[u32]) -> u32 {
         let used: u32 = plan
             .iter()
@@ -202,15 +202,15 @@ impl Cluster {
         self.gpus - used
     }
 
-    /// Gives what a plan leaves over to workers of the smallest degree: a further
-    /// worker may stay idle, so no plan gets worse.
+    /// Uses remaining devices for workers of the smallest degree: an additional worker may stay
+    /// idle, so no plan gets worse.
     pub(crate) fn fill(&self, plan: &mut [u32]) {
         if let Some(smallest) = self.degrees.first() {
             plan[0] += self.left_over(plan) / smallest;
         }
     }
 
-    /// The plans of one degree, with what they leave over filled in.
+    /// The plans with a single degree, with remaining devices used.
     pub fn homogeneous(&self) -> Vec<Vec<u32>> {
         (0..self.degrees.len())
             .map(|row| {
@@ -222,7 +222,7 @@ impl Cluster {
             .collect()
     }
 
-    /// How many plans there are, counted up to a bound.
+    /// The number of plans, counted up to a limit.
     pub(crate) fn plans(&self, most: usize) -> usize {
         let mut plans = 0;
         self.each_plan(&mut |_| {
@@ -232,8 +232,8 @@ impl Cluster {
         plans
     }
 
-    /// Calls `look` for each plan that leaves nothing over, the fastest degrees first,
-    /// until it says false.
+    /// Calls `look` for each plan without remaining devices, the fastest degrees first, until it
+    /// returns false.
     pub(crate) fn each_plan(&self, look: &mut dyn FnMut(&[u32]) -> bool) {
         let mut plan = vec![0; self.degrees.len()];
         if !plan.is_empty() {
@@ -268,7 +268,7 @@ impl Cluster {
     }
 }
 
-/// Plans are compared by samples of so many lengths.
+/// Maximum number of lengths by which plans are compared.
 const SAMPLES_MAX: usize = 512;
 
 fn samples(sorted: &[f64]) -> (Vec<f64>, f64) {

@@ -5,7 +5,7 @@ use treadle_plugin::random::SplitMix64;
 
 use crate::cluster::Cluster;
 
-/// A random neighbour; `None` where the plan has none of the kind that was drawn.
+/// A random neighbour; `None` if the plan has none of the drawn kind.
 pub(crate) fn neighbour(
     cluster: &Cluster,
     plan: &[u32],
@@ -22,7 +22,7 @@ pub(crate) fn neighbour(
 }
 
 fn below(random: &mut SplitMix64, bound: usize) -> usize {
-    // The bound is far below 2^64, so that the remainder is as good as even.
+    // The bound is far below 2^64, so the remainder is practically uniform.
     (random.next_u64() % bound.max(1) as u64) as usize
 }
 
@@ -37,7 +37,7 @@ fn worker(plan: &[u32], random: &mut SplitMix64) -> Option<usize> {
     })
 }
 
-/// Two workers become two others of no more devices together.
+/// Two workers become two others with no more devices in total.
 fn redistribute(cluster: &Cluster, plan: &mut [u32], random: &mut SplitMix64) -> Option<()> {
     for _ in 0..2 {
         plan[worker(plan, random)?] -= 1;

@@ -1,21 +1,20 @@
 //! Which ranks of the sorted list each group gets.
 //!
-//! Contiguous groups keep long programs apart from short ones (§5.2). But programs of one
-//! length grow in step: their contexts fill a worker's memory all at once and leave it all
-//! at once, so that on average half of it is used. Where it makes no group end later than
-//! the latest does anyway, the groups of shorter programs are dealt out like cards, so that
-//! each gets some of every length. Where there is more work than the longest programs take
-//! alone, all groups are.
+//! Contiguous groups keep long programs apart from short ones (§5.2). But programs of one length
+//! grow in step: their contexts fill a worker's memory and leave it at the same time, so that on
+//! average only half of it is used. If it makes no group end later than the latest one, the groups
+//! of shorter programs are dealt like cards, so that each gets some of every length. If there is
+//! more work than the longest programs take alone, all groups are dealt.
 
 use heddle_partition::{Load, Member, Pace, deal_evenly};
 
 use crate::plan::Group;
 use crate::workers::Kinds;
 
-/// By how much dealing may make the latest end later, as a share.
+/// How much dealing may delay the latest end, as a share.
 const SLACK: f64 = 0.01;
 
-/// Each group its stretch of the list.
+/// Gives each group its stretch of the list.
 pub(crate) fn in_order(groups: &[Group]) -> Vec<Vec<usize>> {
     let mut from = 0;
     let stretch = |group: &Group| {
@@ -25,8 +24,8 @@ pub(crate) fn in_order(groups: &[Group]) -> Vec<Vec<usize>> {
     groups.iter().map(stretch).collect()
 }
 
-/// The first groups their stretches, and the others, as many as possible, their share of
-/// the rest.
+/// Gives the first groups their stretches, and as many of the others as possible a share of the
+/// rest.
 pub(crate) fn mixed(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<Vec<usize>> {
     let stretches = in_order(groups);
     let end_us = |group: &Group, ranks: &[usize]| {
@@ -58,7 +57,7 @@ pub(crate) fn mixed(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<
     stretches
 }
 
-/// Whether work decides when the rollout ends, and not its longest program.
+/// Whether the amount of work, rather than the longest program, determines the end of the rollout.
 pub(crate) fn is_even(sorted: &[f64], kinds: &Kinds, most: f64) -> bool {
     let mut all = Load::default();
     for load in loads(sorted, kinds) {
@@ -68,7 +67,7 @@ pub(crate) fn is_even(sorted: &[f64], kinds: &Kinds, most: f64) -> bool {
     all.is_mostly_work(&paces(&workers, kinds), kinds.habits, most)
 }
 
-/// Each group some of every length, as much as makes all end together.
+/// Gives each group some of every length, so that all end together.
 pub(crate) fn evenly(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<Vec<usize>> {
     let workers: Vec<usize> = groups.iter().map(|group| group.worker as usize).collect();
     let loads: Vec<Load> = loads(sorted, kinds).collect();
@@ -79,7 +78,7 @@ pub(crate) fn evenly(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec
     }
     for (group, ranks) in groups.iter_mut().zip(&ranks) {
         group.size = ranks.len();
-        // Programs that come later go where most is to be given yet.
+        // Later programs go to the group with the largest remaining share.
         group.longest = sorted.first().copied().unwrap_or(0.0);
         group.shortest = sorted.last().copied().unwrap_or(0.0);
     }
@@ -98,7 +97,7 @@ fn paces(workers: &[usize], kinds: &Kinds) -> Vec<Pace> {
     workers.iter().map(pace).collect()
 }
 
-/// The ranks of all stretches, longest first, each to the group that has least of its
+/// Deals the ranks of all stretches, longest first, each to the group that is furthest below its
 /// share.
 fn dealt(groups: &[Group], stretches: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];

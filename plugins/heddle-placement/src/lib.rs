@@ -1,27 +1,27 @@
-//! Heddle's trajectory-aware placement (§5): long programs apart from short ones, by
-//! the exact partition of `heddle-partition`, corrected as predictions change.
+//! Heddle's trajectory-aware placement (§5): keeps long programs apart from short ones, by the
+//! exact partition of `heddle-partition`, corrected as predictions change.
 //!
-//! **New programs.** A call that brings as many programs as half of those seen so far is a rollout
-//! that begins: it is partitioned over the workers, the fastest first, beside the steps that these
-//! run already. Programs that come later, a few at a time, go to the group whose lengths theirs
-//! falls into; the plan is made again whenever the number of programs seen has doubled.
+//! **New programs.** A call with at least half as many programs as were seen so far is the
+//! beginning of a rollout: it is partitioned over the workers, the fastest first, taking their
+//! running steps into account. Programs that come later, a few at a time, go to the group with
+//! similar lengths; the plan is renewed whenever the number of programs has doubled.
 //!
-//! **Moves.** `"makespan"` looks for the worker that ends last and moves its longest acting
-//! programs, or its shortest, to where they end sooner, as long as that makes this end earlier by a
-//! share of `gain`: a program that has moved has no reason to move back. `"scaled"` is the paper's
-//! rule (§5.3): ranks in the present order of lengths, the plan's group sizes scaled to what is
-//! left, and `gain` as the distance in rank, as a share of all programs, that a program must be out
-//! of its group.
+//! **Moves.** `"makespan"` moves the longest acting programs of the worker that ends last, or its
+//! shortest ones, to where they end sooner, as long as that makes this end earlier by a share of
+//! `gain`: a program that has moved has no reason to move back. `"scaled"` is the paper's rule
+//! (§5.3): ranks in the current order of lengths, with the plan's group sizes scaled to the
+//! remaining programs, and `gain` as the distance in rank, as a share of all programs, by which a
+//! program must be out of its group.
 //!
-//! With `"fluid"` the groups of shorter programs are mixed where no worker ends later for it:
-//! programs of one length would fill the memory all at once and leave it all at once.
+//! With `"fluid"` the groups of shorter programs are mixed if no worker ends later because of it:
+//! programs of one length would fill the memory and leave it at the same time.
 //!
-//! `"mixed"` is `"fluid"` where the longest programs decide when a rollout ends. Where work
-//! does, every worker gets some of each length, as much as makes all end together, and moves
-//! even out programs and contexts as if all had the same to come: a long program that was
-//! not expected then finds its worker no fuller than another.
+//! `"mixed"` is `"fluid"` if the longest programs determine the end of a rollout. If the amount of
+//! work does, every worker gets some of each length, so that all end together, and moves even out
+//! programs and contexts as if all had the same remaining length: an unexpectedly long program then
+//! finds its worker no fuller than another.
 //!
-//! Steps are not routed: a program stays where it is, and so does its cache.
+//! Steps are not routed: a program stays where it is, with its cache.
 
 mod config;
 mod deal;
@@ -39,10 +39,10 @@ use plan::Plan;
 use speed::habits;
 use workers::Kinds;
 
-/// Tokens that a prediction counts for at most.
+/// Predictions are cut to this many tokens.
 const REMAINING_TOKENS_MAX: f64 = 1e12;
 
-/// The policy. Between calls it keeps the plan and the lengths that it was made for.
+/// The policy. It stores the plan, and the lengths that it was made for.
 #[derive(Debug, Clone, Default)]
 pub struct HeddlePlacement {
     /// The configuration.
@@ -51,7 +51,7 @@ pub struct HeddlePlacement {
 }
 
 impl HeddlePlacement {
-    /// What a program has still to generate, in tokens.
+    /// Remaining tokens of each program.
     fn lengths(&self, remaining_tokens: &[f64]) -> Vec<f64> {
         remaining_tokens
             .iter()

@@ -3,8 +3,8 @@
 //! Splitting all programs again takes microseconds, but would move most of them: ranks shift by a
 //! few with each prediction, and with them all programs at a border. Here only the worker that ends
 //! last gives programs away, its longest or its shortest ones, as many as make it and all receivers
-//! end sooner by a share of `gain`. The ends of all workers, sorted, fall with every such step, so
-//! with the same predictions no program moves back, and in the end none moves.
+//! end sooner by a share of `gain`. The sorted ends of all workers fall with every such move, so
+//! with the same predictions no program moves back, and finally none moves.
 
 use treadle_plugin::{MigrateColumns, Phase};
 
@@ -13,7 +13,7 @@ use heddle_partition::Member;
 use crate::config::Config;
 use crate::workers::Kinds;
 
-/// Workers that a program is offered to.
+/// Number of workers that a program is offered to.
 const RECEIVERS_MAX: usize = 3;
 
 pub(crate) fn migrate(
@@ -30,7 +30,7 @@ pub(crate) fn migrate(
         let fewest = [Side::Longest, Side::Shortest]
             .into_iter()
             .filter_map(|side| groups.relieve(last, side, left, share));
-        // The fewest moves, the longest programs on equal numbers.
+        // The fewest moves; on equal numbers the longest programs.
         let Some(moves) = fewest.min_by_key(Vec::len) else {
             break;
         };
@@ -42,7 +42,7 @@ pub(crate) fn migrate(
     groups.at
 }
 
-/// A program that goes to another worker.
+/// A program that moves to another worker.
 struct Move {
     row: usize,
     length: Member,
@@ -56,7 +56,7 @@ enum Side {
     Shortest,
 }
 
-/// Where programs are, and when each worker ends.
+/// The programs of each worker, and its end.
 struct Groups<'p> {
     at: Vec<u32>,
     /// Rows of each worker, the longest first, and their lengths.
@@ -66,7 +66,7 @@ struct Groups<'p> {
     used_tokens: Vec<u64>,
     programs: &'p MigrateColumns<'p>,
     kinds: &'p Kinds,
-    /// Whether programs that reason are named too.
+    /// Whether reasoning programs may be chosen too.
     ahead: bool,
 }
 
@@ -113,9 +113,8 @@ impl<'p> Groups<'p> {
         last.unwrap_or(0)
     }
 
-    /// The fewest acting programs of one side to give away so that the worker and all
-    /// that take one end by `share` of its present end; `None` where at most `most` do
-    /// not do.
+    /// The fewest acting programs of one side to move so that the worker and all receivers end by
+    /// `share` of its current end; `None` if `most` are not enough.
     fn relieve(&self, worker: usize, side: Side, most: usize, share: f64) -> Option<Vec<Move>> {
         let bound_us = self.ends_us[worker] * share;
         let (mut rows, mut kept) = (self.rows[worker].clone(), self.lengths[worker].clone());
@@ -125,7 +124,7 @@ impl<'p> Groups<'p> {
         while moves.len() < most {
             let acting = |row: &usize| self.ahead || self.programs.phase[*row] == Phase::Acting;
             let at = match side {
-                // The longest only help if no longer one has to stay.
+                // Moving the longest only helps if no longer one has to stay.
                 Side::Longest => Some(0).filter(|_| rows.first().is_some_and(acting)),
                 Side::Shortest => rows.iter().rposition(acting),
             };
@@ -150,8 +149,7 @@ impl<'p> Groups<'p> {
         others
     }
 
-    /// The other worker with room that ends first with one program more, if by the
-    /// bound.
+    /// The other worker with room that ends first with one more program, if by the bound.
     fn receiver(
         &self,
         from: usize,

@@ -1,4 +1,4 @@
-//! The plan: groups of lengths and their workers, and where new programs go by it.
+//! The plan: groups of lengths and their workers, and the group of each new program.
 
 use std::cmp::Ordering;
 
@@ -13,9 +13,9 @@ use crate::deal;
 use crate::speed::habits;
 use crate::workers::Kinds;
 
-/// Lengths that are remembered; when there are more, the older half is forgotten.
+/// Maximum number of lengths that are stored; beyond it the older half is forgotten.
 const SEEN_MAX: usize = 8_192;
-/// Most workers of a plan that is taken over.
+/// Maximum number of workers of a restored plan.
 const WORKERS_MAX: usize = 65_536;
 
 /// Groups in the order of their lengths.
@@ -24,12 +24,12 @@ const WORKERS_MAX: usize = 65_536;
 pub(crate) struct Plan {
     capacity_tokens: Vec<u64>,
     pub(crate) groups: Vec<Group>,
-    /// Programs that the plan was made for.
+    /// Number of programs that the plan was made for.
     pub(crate) programs: usize,
     /// Whether every group has some of each length.
     #[serde(default)]
     pub(crate) even: bool,
-    /// Lengths of programs since the rollout began, in the order in which they came.
+    /// Lengths of programs since the rollout began, in order of arrival.
     seen: Vec<f64>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Group {
     pub(crate) size: usize,
     pub(crate) longest: f64,
     pub(crate) shortest: f64,
-    /// Programs that it has been given.
+    /// Number of programs that it got.
     given: u64,
 }
 
@@ -64,7 +64,7 @@ impl Plan {
         self.capacity_tokens == capacity_tokens
     }
 
-    /// A plan that was taken over, if it makes sense.
+    /// Validates a restored plan.
     pub(crate) fn checked(self) -> Result<Self, PolicyError> {
         let workers = self.capacity_tokens.len();
         let sizes = self.groups.iter().map(|group| group.size as u64);
@@ -88,8 +88,8 @@ impl Plan {
         ))
     }
 
-    /// The group that a length falls into: of several with programs of that length the
-    /// one that has been given least of its share.
+    /// The group for a length: of several with programs of that length the one that is furthest
+    /// below its share.
     fn group(&self, length: f64) -> usize {
         let used = || (0..self.groups.len()).filter(|&row| self.groups[row].size > 0);
         let holds = |row: &usize| {
@@ -160,7 +160,7 @@ pub(crate) fn assign(
     let places = (0..rows).map(|row| {
         let by_length = plan.group(lengths[row]);
         let last = programs.last_worker[row];
-        // A program that comes back goes where its cache may be, if the group fits.
+        // A returning program goes where its cache may be, if the group fits.
         let back = plan.groups.iter().position(|group| {
             let fits = group.shortest <= lengths[row] && lengths[row] <= group.longest;
             group.worker == last && group.size > 0 && fits
@@ -177,7 +177,7 @@ fn longest_first(left: f64, right: f64) -> Ordering {
     right.total_cmp(&left)
 }
 
-/// Remembers lengths, and makes the plan again when there are twice as many.
+/// Records lengths, and renews the plan when their number has doubled.
 fn see(config: &Config, plan: &mut Plan, lengths: &[f64], kinds: impl Fn(usize) -> Kinds) {
     for &length in lengths {
         if plan.seen.len() == SEEN_MAX {
@@ -198,7 +198,7 @@ fn see(config: &Config, plan: &mut Plan, lengths: &[f64], kinds: impl Fn(usize) 
     }
 }
 
-/// A plan for lengths, the longest first: beside the steps that run, or without them.
+/// A plan for lengths, the longest first, with or without the running steps.
 pub(crate) fn make(
     config: &Config,
     sorted: &[f64],
@@ -228,12 +228,12 @@ pub(crate) fn make(
     }
 }
 
-/// Workers in the order of their groups, and the sizes of these.
+/// Workers in the order of their groups, and the groups' sizes.
 fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<usize>, Vec<usize>) {
     if config.objective.is_fluid() {
         return split_fluid(sorted, kinds);
     }
-    // Workers that are alike, in the order of speed.
+    // Equal workers, in the order of speed.
     let mut alike: Vec<Vec<usize>> = Vec::new();
     let key = |worker: usize| {
         let running = if beside { kinds.running[worker] } else { 0 };
@@ -283,7 +283,7 @@ fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<u
     (workers, sizes)
 }
 
-/// Long lists are split by samples of them: a plan need not be finer.
+/// Longer lists are split by samples: a plan need not be finer.
 const SAMPLES_MAX: usize = 1_024;
 
 fn split_fluid(sorted: &[f64], kinds: &Kinds) -> (Vec<usize>, Vec<usize>) {

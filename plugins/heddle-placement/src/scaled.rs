@@ -1,9 +1,9 @@
-//! The paper's rule for moves (§5.3): a program's rank among those that are left, in
-//! the plan's group sizes scaled to their number, names its worker.
+//! The paper's rule for moves (§5.3): a program's rank among the remaining ones selects its worker,
+//! in the plan's group sizes scaled to their number.
 //!
-//! The groups of the longest are small, and their sizes shrink with all others, although
-//! those that are left in the end are the longest: most of these are sent to the workers
-//! of short programs. `makespan` does not have this fault.
+//! The groups of the longest are small, and shrink with all others, although the programs that
+//! remain at the end are the longest: most of these are sent to the workers of short programs.
+//! `makespan` does not have this flaw.
 
 use treadle_plugin::{MigrateColumns, Phase};
 

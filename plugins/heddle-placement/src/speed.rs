@@ -1,5 +1,5 @@
-//! How fast workers are, and what programs do beside generating: as configured, else as the host
-//! has seen it.
+//! Speeds of workers, and what programs do besides generating: as configured, else as measured by
+//! the host.
 
 use std::cmp::Ordering;
 
@@ -8,24 +8,24 @@ use treadle_plugin::WorkerColumns;
 
 use crate::config::{Class, Config};
 
-/// More time in tools for each generated token counts as this, in microseconds.
+/// Time in tools per generated token is cut to this, in microseconds.
 const TOOL_US_MAX: f64 = 1e9;
-/// More growth for each generated token counts as this.
+/// Growth per generated token is cut to this.
 const GROWTH_MAX: f64 = 1e3;
 
-/// How fast a worker is.
+/// The source of a worker's speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Speed {
-    /// As its class, by its row.
+    /// Its class, by row.
     Class(usize),
-    /// As it was seen to be.
+    /// Its measured speed.
     Seen(Seen),
-    /// Nothing is known: workers count as equally fast.
+    /// Unknown: such workers count as equally fast.
     Unknown,
 }
 
-/// The speed of each worker. One that has run nothing yet counts as the mean of those that have, and
-/// workers that differ a little count as alike.
+/// The speed of each worker. One without measurements counts as the mean of the others, and workers
+/// that differ little count as equal.
 pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed> {
     if !config.classes.is_empty() {
         let capacities = workers.capacity_tokens.iter();
@@ -50,7 +50,7 @@ pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed>
     let known: Vec<Seen> = known.collect();
     let mut sorted = known.clone();
     sorted.sort_by(|left, right| order(*left, *right));
-    // The fastest of those that are alike.
+    // The fastest of the equal ones.
     let mut kinds: Vec<Seen> = Vec::new();
     for seen in sorted {
         if !kinds.iter().any(|kind| is_like(*kind, seen)) {
@@ -68,7 +68,7 @@ fn nearest(classes: &[Class], capacity: u64) -> usize {
     (0..classes.len()).min_by_key(distance).unwrap_or(0)
 }
 
-/// Of some workers; what is not known of one does not count.
+/// The mean of some speeds; unknown figures of one are ignored.
 fn mean<'a>(seen: impl Iterator<Item = &'a Seen> + Clone) -> Option<Seen> {
     let mean = |values: Vec<f64>| match values.len() {
         0 => None,
@@ -81,7 +81,7 @@ fn mean<'a>(seen: impl Iterator<Item = &'a Seen> + Clone) -> Option<Seen> {
     })
 }
 
-/// With what is not known of it as it is at others.
+/// Replaces unknown figures by those of the mean.
 fn filled(seen: Seen, mean: Seen) -> Seen {
     Seen {
         step: seen.step.or(mean.step).map(|step| step.min(seen.token)),
@@ -90,7 +90,7 @@ fn filled(seen: Seen, mean: Seen) -> Seen {
     }
 }
 
-/// The faster first.
+/// Orders the faster one first.
 fn order(left: Seen, right: Seen) -> Ordering {
     let key = |seen: Seen| [Some(seen.token), seen.step, seen.prefill];
     let pairs = key(left).into_iter().zip(key(right));
@@ -98,7 +98,7 @@ fn order(left: Seen, right: Seen) -> Ordering {
     orders.fold(Ordering::Equal, Ordering::then)
 }
 
-/// Whether another one, not faster, is within an eighth, and adds about as much.
+/// Whether another one, not faster, is within an eighth, with a similar slope.
 fn is_like(seen: Seen, other: Seen) -> bool {
     (seen.token..=seen.token * 1.125).contains(&other.token)
         && (seen.further() - other.further()).abs() <= seen.token / 64.0
@@ -114,7 +114,7 @@ impl Speed {
         }
     }
 
-    /// How much its programs disturb one another.
+    /// How much its programs slow each other down.
     pub(crate) fn profile(self, config: &Config) -> Interference {
         let profile = match self {
             // Checked with the configuration.
@@ -125,7 +125,7 @@ impl Speed {
         profile.unwrap_or_default()
     }
 
-    /// What its iterations take.
+    /// The duration of its iterations.
     pub(crate) fn pace(self, config: &Config, capacity_tokens: u64) -> Pace {
         let iteration = match self {
             Self::Class(row) => config.classes[row].pace,
@@ -136,7 +136,7 @@ impl Speed {
     }
 }
 
-/// What the programs of a call do: as configured, else the median of what their jobs were seen to do.
+/// What the programs of a call do: as configured, else the median of their jobs' measurements.
 pub(crate) fn habits(config: &Config, growth: &[f64], tool_us: &[f64]) -> Habits {
     let median = |column: &[f64], most: f64| {
         let known = column.iter().copied().filter(|value| *value >= 0.0);

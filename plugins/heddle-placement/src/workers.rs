@@ -1,4 +1,4 @@
-//! Kinds of workers: how fast each is, and how much its programs disturb one another.
+//! Kinds of workers: their speeds, and how much their programs slow each other down.
 
 use heddle_partition::{Drained, Habits, Member, Objective as _, Pace, Paper, Units};
 use treadle_plugin::WorkerColumns;
@@ -6,19 +6,19 @@ use treadle_plugin::WorkerColumns;
 use crate::config::{Config, Objective};
 use crate::speed::{Speed, speeds};
 
-/// Steps beyond this many count as this many.
+/// Running steps are cut to this number.
 const RUNNING_MAX: u32 = 4_096;
 
 /// The workers of a call, with the time per token of each by the size of its group.
 pub(crate) struct Kinds {
     /// The kind of each worker.
     pub(crate) of_worker: Vec<usize>,
-    /// Steps that each runs.
+    /// Running steps of each worker.
     pub(crate) running: Vec<usize>,
-    /// Worker rows, the fastest kind first; equal ones side by side.
+    /// Worker rows, the fastest kind first, with equal ones adjacent.
     pub(crate) by_speed: Vec<usize>,
     pub(crate) units: Vec<Units>,
-    /// The pace of each kind.
+    /// The speed of each kind.
     pub(crate) paces: Vec<Pace>,
     /// Mean context of the programs of the call.
     pub(crate) context: f64,
@@ -99,8 +99,7 @@ impl Kinds {
         }
     }
 
-    /// When a worker ends with a group, sorted with the longest first, and some more
-    /// programs.
+    /// The end of a worker with a group, sorted with the longest first, and some more programs.
     pub(crate) fn end_us(&self, worker: usize, group: &[Member], more: &[Member]) -> f64 {
         let units = self.units[self.of_worker[worker]].after(0);
         let size = group.len() + more.len();

@@ -1,4 +1,4 @@
-//! What the regression sees of a program.
+//! The features of the regression.
 
 use treadle_plugin::exact::log2;
 
@@ -6,28 +6,28 @@ use crate::groups::{Group, Mean};
 use crate::model::STAGES;
 use crate::rows::Row;
 
-/// Features of a program.
+/// Number of features of a program.
 pub(crate) const FEATURES: usize = 20;
-/// The position of the history of a program's group.
+/// Index of the feature from the group's history.
 pub(crate) const HISTORY: usize = 13;
-/// Their values.
+/// Values of the features.
 pub(crate) type Features = [f64; FEATURES];
 
-/// Added to tokens before their logarithm is taken, so that few tokens are all alike.
+/// Added to tokens before taking their logarithm, so that small numbers are similar.
 pub(crate) const TOKENS_SOFT: f64 = 256.0;
-/// The same for milliseconds in tools.
+/// Added to milliseconds in tools before taking their logarithm.
 pub(crate) const TOOL_MS_SOFT: f64 = 16.0;
-/// Programs of a group that what is common to all counts for.
+/// Weight of the common figures in a group's, in programs.
 const COMMON_WEIGHT: f64 = 3.0;
-/// Prompt scores are cut to plus and minus this.
+/// Prompt scores are clamped to plus and minus this.
 const SCORE_MAX: f64 = 8.0;
 
-/// What is common to programs of all groups.
+/// Figures common to programs of all groups.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Common {
     /// Generated tokens of finished programs, as logarithms.
     pub(crate) total: Mean,
-    /// Share of tool calls that failed, as far as it is known.
+    /// Share of failed tool calls, among those with known results.
     pub(crate) failed: Mean,
     /// Mean logarithm of the tokens generated so far, by stage.
     pub(crate) so_far: [Mean; STAGES],
@@ -43,10 +43,10 @@ pub(crate) fn so_far(row: &Row) -> f64 {
     log2(row.output_tokens + TOKENS_SOFT)
 }
 
-/// A program's features from its group.
+/// A program's features that come from its group.
 pub(crate) type GroupView = [f32; 5];
 
-/// A group's information about a program at this moment.
+/// A group's features for a program at this moment.
 pub(crate) fn group_view(group: &Group, common: &Common) -> GroupView {
     let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
     let view = [
@@ -90,14 +90,14 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
         log2(1.0 + succeeded),
         row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
         row.prompt_score.unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX),
-        // The more a program has shown itself, the less its group informs.
+        // The more is known about a program itself, the less its group matters.
         history / (1.0 + steps),
         fresh,
         fresh_count,
         ahead,
         failed,
         has_returned,
-        // The last step's own tool says more than the one before.
+        // The last step's own tool is more informative than the one before.
         has_returned * result,
     ]
 }

@@ -1,22 +1,21 @@
-//! Progressive prediction after Heddle §4.1: an estimate before the first step, refined
-//! after each.
+//! Progressive prediction after Heddle §4.1: an estimate before the first step, refined after each
+//! step.
 //!
-//! Where Heddle fine-tunes a small language model on the programs' texts, this policy
-//! sees columns: how much a program has generated and how evenly, how its tool calls
-//! went, what finished programs of its prompt came to, and how far programs of its
-//! prompt are ahead of others. A ridge regression learns online, from each finished
-//! program at each of its steps, the logarithms of the tokens and the tool time that
-//! remained; one regression per stage (finished steps, and whether the tool has returned),
-//! drawn towards one for all.
-//! The means follow from how earlier estimates came true, and so does the 90th percentile:
-//! the spread of a stage's errors is its uncertainty.
+//! Heddle fine-tunes a small language model on the programs' texts; this policy only has columns:
+//! how much a program has generated and how evenly, how its tool calls went, the totals of finished
+//! programs with the same prompt, and how far programs with the same prompt are ahead of others. A
+//! ridge regression learns online, from each finished program at each of its steps, the logarithms
+//! of the remaining tokens and tool time; there is one regression per stage (finished steps, and
+//! whether the tool has returned), regularised towards one for all stages. The means follow from
+//! the errors of earlier estimates, and so does the 90th percentile: the spread of a stage's errors
+//! is its uncertainty.
 //!
-//! A program that was aborted or has expired is no end: the regression learns that it came to as
-//! much at least, so that the longest, which are cut short most, are not taken for short ones.
+//! The total of a program that was aborted or has expired is only a lower bound, and the regression
+//! learns it as such, so that the longest programs, which are cut short most often, do not count as
+//! short ones.
 //!
-//! It learns from asking too: what a group's programs have shown before any of them has
-//! finished counts for the others. Asking again changes nothing, nor does the order of
-//! the rows.
+//! It also learns from calls: observations of a group's programs before any of them has finished
+//! inform predictions of the others. Repeated calls change nothing, nor does the order of the rows.
 
 mod config;
 mod features;
@@ -38,7 +37,7 @@ use model::{Model, Rest, STAGES};
 use rows::Row;
 use views::ViewHistory;
 
-/// Programs that a figure common to all groups remembers.
+/// Number of programs that common figures are averaged over.
 const COMMON_MEMORY: f64 = 4_096.0;
 
 /// The policy and what it has learnt.
@@ -58,7 +57,7 @@ impl Default for HeddlePrediction {
 }
 
 impl HeddlePrediction {
-    /// With a configuration, and nothing learnt.
+    /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
         Self {
             model: Self::empty(&config),
@@ -73,8 +72,8 @@ impl HeddlePrediction {
         Model::new(config.remaining_tokens, config.remaining_tool_s * 1_000.0)
     }
 
-    /// Takes note of how far live programs are, for others of their groups. Each program
-    /// counts once after each step, however often it is asked about.
+    /// Records the progress of live programs, for others of their groups. Each program counts once
+    /// after each step, however often it is in a call.
     fn observe(&mut self, rows: &[Row]) {
         // What is new when a tool has returned counts with the next step.
         let is_new = |row: &&Row| {
@@ -178,7 +177,7 @@ impl PredictionPolicy for HeddlePrediction {
             estimates.remaining_tool_s.push(estimate.tool_ms / 1_000.0);
             views.push((row.digest(), view));
         }
-        // In an order that is not that of the rows.
+        // In an order that is independent of the rows'.
         views.sort_unstable_by_key(|(digest, _)| *digest);
         for (digest, view) in views {
             self.view_history.put(digest, view);
@@ -189,8 +188,8 @@ impl PredictionPolicy for HeddlePrediction {
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
         let memory = f64::from(self.config.memory);
         let unknown = Group::default();
-        // With what was known when it was asked about, else before any of these programs: what
-        // became of a program must not help to estimate it.
+        // With the features at the time of the prediction, else those before any of these programs:
+        // the outcome of a program must not help to estimate it.
         let learnt = (0..programs.len()).map(|index| {
             let row = Row::finished(programs, index);
             let look = self.view_history.get(row.digest()).copied();

@@ -1,29 +1,29 @@
-//! The regression: one for all programs, and one for each stage that keeps close to it
-//! where the stage has few rows.
+//! The regression: one for all programs, and one for each stage, which stays close to it if the
+//! stage has few rows.
 
 use treadle_plugin::exact::{exp, exp2, ln, log2};
 use treadle_plugin::ridge::{Ridge, dot};
 
 use crate::features::{FEATURES, Features, HISTORY, TOKENS_SOFT, TOOL_MS_SOFT};
 
-/// Stages of a program by its finished steps: 0, 1, 2, 3, 4 to 5, 6 to 9, 10 and more; all but the
-/// first once while its tool runs and once when that has returned.
+/// Number of stages of a program, by its finished steps: 0, 1, 2, 3, 4 to 5, 6 to 9, 10 and more;
+/// all but the first once while its tool runs and once when that has returned.
 pub(crate) const STAGES: usize = 13;
-/// What is estimated: remaining tokens, remaining time in tools.
+/// Number of targets: remaining tokens, and remaining time in tools.
 const TARGETS: usize = 2;
-/// Squared errors that a coefficient of all programs being off 0 by one costs.
+/// Regularisation of the common coefficients towards 0, in squared errors.
 const STRENGTH: f64 = 1.0;
-/// The same for a stage's being off that of all programs.
+/// Regularisation of a stage's coefficients towards the common ones, in squared errors.
 const STAGE_STRENGTH: f64 = 20.0;
-/// Rows after which residuals are more informative than their guess.
+/// Number of rows after which residuals are more informative than their initial guess.
 const GUESS_ROWS: f64 = 4.0;
-/// Share of new rows that makes it worth to solve again.
+/// Share of new rows that justifies computing the coefficients again.
 const REFIT_SHARE: f64 = 0.02;
 /// 90th percentile of the standard logistic distribution: the logarithm of 9.
 const NINTH_DECILE: f64 = 2.197_224_577;
-/// The least scale: estimates are never that certain.
+/// Minimum scale: estimates are never that certain.
 const SCALE_MIN: f64 = 0.05;
-/// Values by which what lies above a bound is known.
+/// Number of quantiles that represent the distribution above a bound.
 const QUANTILES: usize = 16;
 
 type Coefficients = [[f64; FEATURES]; TARGETS];
@@ -43,17 +43,17 @@ pub(crate) fn stage(steps: u32, returned: bool) -> usize {
     }
 }
 
-/// How estimates of a stage came true.
+/// The errors of a stage's estimates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Residuals {
-    /// Estimates that were compared.
+    /// Number of estimates that were compared.
     pub(crate) count: f64,
-    /// Sums of what came and of what was estimated, for tokens and tools: the estimate of
-    /// a logarithm is of the median, their ratio makes it one of the mean.
+    /// Sums of actual and of estimated values, for tokens and tools: the estimate of a logarithm is
+    /// of the median, and their ratio converts it to one of the mean.
     pub(crate) came: [f64; TARGETS],
     /// See `came`.
     pub(crate) estimated: [f64; TARGETS],
-    /// 90th percentile of how far tokens came above their estimate, as logarithms.
+    /// 90th percentile of how far tokens were above their estimate, as logarithms.
     pub(crate) above: f64,
 }
 
@@ -69,7 +69,7 @@ impl Default for Residuals {
 }
 
 impl Residuals {
-    /// Spread of the tokens' logarithm about its estimate: the scale of a logistic distribution.
+    /// Spread of the tokens' logarithm around its estimate: the scale of a logistic distribution.
     fn scale(self) -> f64 {
         (self.above / NINTH_DECILE).max(SCALE_MIN)
     }
@@ -87,42 +87,42 @@ impl Residuals {
             self.estimated[target] = self.estimated[target] * kept + exp2(logarithm);
         }
         // At rest where one row in ten is above.
-        // Slowly: programs that end together are alike.
+        // Slowly, because programs that end together are similar.
         let step = 1.0 / (1.0 + self.count / 16.0);
         self.above += (came.exceeded - 0.1) * step;
         self.above = self.above.clamp(0.0, 16.0);
     }
 
-    /// The mean as a multiple of the median.
+    /// The ratio of the mean to the median.
     fn to_mean(self, target: usize) -> f64 {
-        // Few rows count as far as they go; estimates of them were guesses.
+        // With few rows the ratio only counts partly, as their estimates were guesses.
         let guess = GUESS_ROWS * (self.estimated[target] + 1.0) / (self.count + 1.0);
         let ratio = (self.came[target] + guess) / (self.estimated[target] + guess);
         ratio.clamp(0.5, 4.0)
     }
 }
 
-/// What a program's rest came to, or is expected to.
+/// The actual or expected rest of a program.
 struct Came {
     /// As logarithms, for the regression.
     logarithms: [f64; TARGETS],
-    /// As it is, with the constants.
+    /// Without logarithms, with the constants.
     means: [f64; TARGETS],
-    /// The chance that tokens came above the 90th percentile.
+    /// The probability that tokens were above the 90th percentile.
     exceeded: f64,
 }
 
-/// What a program's rest came to, as far as it is known.
+/// The known rest of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rest {
     pub(crate) tokens: f64,
     pub(crate) tool_ms: f64,
-    /// Both are what there was at least.
+    /// Whether both are lower bounds.
     pub(crate) is_cut_short: bool,
 }
 
-/// What a program's tokens may come to, as logarithms, given that they come to a bound at least:
-/// values of the same chance from what of the logistic distribution lies above it.
+/// The distribution of a program's tokens, as logarithms, given a lower bound: values of equal
+/// probability from the part of the logistic distribution above it.
 struct Above([f64; QUANTILES]);
 
 impl Above {
@@ -141,12 +141,12 @@ impl Above {
     }
 }
 
-/// A stage's part.
+/// The regression of a stage.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stage {
     pub(crate) ridge: Ridge<FEATURES, TARGETS>,
     pub(crate) residuals: Residuals,
-    /// What the last fit gave.
+    /// The coefficients of the last fit.
     pub(crate) coefficients: Coefficients,
 }
 
@@ -163,15 +163,15 @@ pub(crate) struct Estimate {
 pub(crate) struct Model {
     pub(crate) all: Ridge<FEATURES, TARGETS>,
     pub(crate) stages: [Stage; STAGES],
-    /// The largest target seen: nothing is expected beyond.
+    /// The largest target seen: estimates are limited to it.
     pub(crate) largest: [f64; TARGETS],
     guess: [f64; TARGETS],
-    /// Rows since the coefficients were computed.
+    /// Number of rows since the coefficients were computed.
     pub(crate) unfitted: f64,
 }
 
 impl Model {
-    /// A model that knows nothing but a guess of remaining tokens and milliseconds.
+    /// A model with only a guess of remaining tokens and milliseconds.
     pub(crate) fn new(tokens: f64, tool_ms: f64) -> Self {
         let guess = targets(tokens, tool_ms);
         let mut model = Self {
@@ -185,12 +185,12 @@ impl Model {
         model
     }
 
-    /// Computes the coefficients from what was learnt.
+    /// Computes the coefficients.
     fn fit(&mut self) {
         let mut prior = [[0.0; FEATURES]; TARGETS];
         for (coefficients, guess) in prior.iter_mut().zip(self.guess) {
             coefficients[0] = guess;
-            // As long as nothing else was learnt, a program is as its group was before.
+            // Until something else is learnt, a program is like its group before.
             coefficients[HISTORY] = 1.0;
         }
         let all = self.all.fit(&prior, &[STRENGTH; FEATURES]);
@@ -222,9 +222,9 @@ impl Model {
         }
     }
 
-    /// Learns what remained of a program at a stage, after comparing it with the estimate. Of one that was cut
-    /// short it learns what is expected of programs that come to as much at least (as the regression of
-    /// Buckley and James does, 1979). Gives the tokens that it learnt.
+    /// Learns what remained of a program at a stage, after comparing it with the estimate. For one
+    /// that was cut short it learns the expectation given the lower bound (as the regression of
+    /// Buckley and James does, 1979). Returns the tokens that it learnt.
     pub(crate) fn learn(
         &mut self,
         place: usize,
@@ -248,7 +248,7 @@ impl Model {
         } else if rest.tokens > 0.0 {
             self.at_least(estimated, known, residuals)
         } else {
-            // Nothing is known of what would have come.
+            // Nothing is known about the part that was cut off.
             return (exp2(estimated[0]) - TOKENS_SOFT).max(0.0);
         };
         let stage = &mut self.stages[place];
@@ -259,7 +259,7 @@ impl Model {
         (exp2(came.logarithms[0]) - TOKENS_SOFT).max(0.0)
     }
 
-    /// What is expected where so much is known at least.
+    /// The expectation given a lower bound.
     fn at_least(
         &self,
         estimated: [f64; TARGETS],
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_lies_above_a_bound_is_spread_as_the_distribution_is() {
-        // Far below all, the bound tells nothing: what is left is the distribution.
+        // Far below all values the bound has no effect: the distribution remains.
         let all = Above::new(10.0, 0.5, -20.0, 99.0);
         assert!((all.mean(|value| value) - 10.0).abs() < 1e-6);
         // The mean of the upper half of a logistic distribution: twice the logarithm of 2.
@@ -305,7 +305,7 @@ mod tests {
         assert!((tail - 20.5).abs() < 0.03, "{tail}");
         let far = Above::new(10.0, 0.05, 120.0, 125.0);
         assert!(far.0.iter().all(|value| (120.0..=125.0).contains(value)));
-        // Nothing is expected beyond what was seen.
+        // Nothing is expected beyond the largest value seen.
         let most = Above::new(10.0, 0.5, 12.0, 12.0);
         assert!(most.0.iter().all(|value| (value - 12.0).abs() < 1e-12));
     }

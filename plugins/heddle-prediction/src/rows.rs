@@ -1,12 +1,12 @@
-//! What is known of a program, row by row, extra columns included.
+//! The known figures of a program, row by row, including extra columns.
 
 use crate::model::stage;
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{FinishedColumns, LiveColumns};
 
-/// The extra columns that are asked for. A negative number or one that is not finite means
-/// unknown. Natively there may be one more: difficulty as another model reads it from the prompt,
-/// on any scale about 0, larger for longer.
+/// The requested extra columns. A negative or non-finite number means unknown. Natively there may
+/// be one more: difficulty as another model reads it from the prompt, on any scale around 0, larger
+/// for longer programs.
 pub(crate) const COLUMNS: [&str; 6] = [
     "prompt-tokens",
     "last-output-tokens",
@@ -32,17 +32,17 @@ pub(crate) struct Row {
     pub(crate) failed_tools: Option<f64>,
     /// Whether the tool call after its last step has returned.
     pub(crate) returned: bool,
-    /// What remained is what there was at least: it was aborted, or nothing was heard of it.
+    /// Whether the rest is a lower bound: the program was aborted, or expired.
     pub(crate) is_cut_short: bool,
 }
 
 impl Row {
-    /// The stage that it is at.
+    /// The stage of the program.
     pub(crate) fn stage(&self) -> usize {
         stage(self.steps, self.returned)
     }
 
-    /// Distinguishes this program at this moment from other programs and other moments.
+    /// Identifies this program at this moment.
     pub(crate) fn digest(&self) -> u64 {
         let numbers = [self.tokens, self.output_tokens, self.tool_ms];
         numbers.iter().fold(
@@ -82,7 +82,7 @@ impl Row {
         row.with_extra(programs.extra, programs.len(), index)
     }
 
-    /// The row of a program that has finished, as it was then.
+    /// The row of a finished program, as it was then.
     pub(crate) fn finished(programs: &FinishedColumns<'_>, index: usize) -> Self {
         let row = Self {
             group: programs.group[index],

@@ -2,7 +2,7 @@
 //! predicted tokens goes first, as predictions are renewed after every step, and a running step is
 //! preempted when a waiting program outranks it.
 //!
-//! A program without a prediction counts as what it has generated and `default_tokens`: in a long
+//! A program without a prediction counts as its generated tokens plus `default_tokens`: in a long
 //! tail a program that has come far is likely to go far.
 
 mod config;
@@ -11,7 +11,7 @@ pub use config::{Config, Rank};
 
 use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
 
-/// Predictions beyond so many tokens count as so many.
+/// Predictions are cut to this many tokens.
 const TOKENS_MAX: f64 = 1e12;
 
 /// The policy. It is stateless apart from its configuration.
@@ -62,8 +62,8 @@ impl PriorityPolicy for HeddlePriority {
             .collect())
     }
 
-    /// Lines 6 to 10 of Algorithm 1, for all waiting programs at once: the highest
-    /// rank against the lowest running, the next against the next.
+    /// Lines 6 to 10 of Algorithm 1, for all waiting programs at once: the highest rank against the
+    /// lowest running, the next against the next.
     fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         let Some(margin) = self.config.preempt_margin_tokens else {
             return Err(PolicyError::not_supported());

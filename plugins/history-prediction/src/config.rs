@@ -1,6 +1,6 @@
 //! The configuration of the policy.
 
-/// Groups that can be remembered; beyond, a snapshot would not be stored.
+/// Largest allowed number of groups; with more, the snapshot would be too large to store.
 const GROUPS_MAX: u32 = 16_384;
 
 treadle_plugin::config! {

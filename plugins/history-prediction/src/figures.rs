@@ -1,9 +1,9 @@
-//! Figures of finished programs, in a few numbers whatever their count.
+//! Figures of finished programs, in constant memory.
 
-/// What programs came to: finite and not negative.
+/// Averages of programs: finite and not negative.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Figures {
-    /// Programs that count.
+    /// Effective number of programs.
     pub(crate) count: f64,
     /// Mean of the generated tokens.
     pub(crate) tokens: f64,
@@ -14,7 +14,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Takes a program into account. The newest `memory` programs or so count.
+    /// Adds a program. About the newest `memory` programs count.
     pub(crate) fn add(&mut self, tokens: f64, tool_ms: f64, memory: f64) {
         if self.count == 0.0 {
             *self = Self {
@@ -37,7 +37,7 @@ impl Figures {
         };
     }
 
-    /// These figures with others replacing `weight` programs.
+    /// These figures combined with `weight` programs of others.
     pub(crate) fn filled_with(&self, others: &Self, weight: f64) -> Self {
         if self.count == 0.0 {
             return *others;
@@ -70,7 +70,7 @@ impl Figures {
     }
 }
 
-/// A mean of `count` values, the new one among them.
+/// The mean of `count` values including the new one.
 fn towards(mean: f64, value: f64, count: f64) -> f64 {
     // Rounding may pass 0.
     (mean + (value - mean) / count).max(0.0)

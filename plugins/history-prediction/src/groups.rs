@@ -1,10 +1,10 @@
-//! The groups learnt from last, up to a bound.
+//! The groups that were updated last, up to a limit.
 
 use std::collections::BTreeMap;
 
 use crate::figures::Figures;
 
-/// Figures of groups by number, and by when each was learnt from last.
+/// Figures of groups by number, and numbers by the time of the last update.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Groups {
     known: BTreeMap<u64, (u64, Figures)>,
@@ -17,8 +17,8 @@ impl Groups {
         self.known.get(&group).map(|(_, figures)| figures)
     }
 
-    /// The figures of a group, which is the newest from now on. Beyond `groups_max`
-    /// the oldest is forgotten.
+    /// The figures of a group, which becomes the newest. Beyond `groups_max` the oldest is
+    /// forgotten.
     pub(crate) fn touch(&mut self, group: u64, groups_max: usize) -> &mut Figures {
         self.clock += 1;
         let clock = self.clock;

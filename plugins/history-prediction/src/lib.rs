@@ -1,10 +1,10 @@
-//! Prediction from history alone, as systems do that look at the prompt and not at what
-//! becomes of it (the history-based baseline of Heddle §7.2): a program is expected to
-//! generate what the finished programs of its prompt (group) did on average.
+//! Prediction from history only, as in systems that consider the prompt but not the program's
+//! progress (the history-based baseline of Heddle §7.2): a program is expected to generate as much
+//! as the finished programs of its prompt (group) on average.
 //!
-//! Groups without finished programs are expected to be like the whole job, which counts for
-//! `job_weight` programs of each group. What a program has done itself only counts as
-//! done: the expected total stays, and nothing remains beyond it.
+//! Groups without finished programs are expected to be like the whole job, which counts as
+//! `job_weight` programs in each group. A program's own progress is only subtracted: the expected
+//! total stays, and nothing remains beyond it.
 
 mod config;
 mod figures;
@@ -29,7 +29,7 @@ pub struct HistoryPrediction {
 }
 
 impl HistoryPrediction {
-    /// With a configuration, and nothing learnt.
+    /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
         Self {
             config,

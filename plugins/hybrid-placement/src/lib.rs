@@ -1,7 +1,7 @@
-//! Cache first while the load is even, least load while it is not: if the busiest worker runs more
-//! than `skew` times as many steps as the idlest, a step or program goes to the idlest worker, else
-//! to where most of its context is cached. No program moves. A baseline to compare with: the rule
-//! of SGLang's router as Heddle describes it (§7, Verl*).
+//! Prefers caches while the load is even, and the least load otherwise: if the busiest worker runs
+//! more than `skew` times as many steps as the idlest, a step or program goes to the idlest worker,
+//! else to where most of its context is cached. No program moves. A baseline: the rule of SGLang's
+//! router as Heddle describes it (§7, Verl*).
 
 mod groups;
 
@@ -79,7 +79,7 @@ impl PlacementPolicy for HybridPlacement {
         let rows = workers.cached_tokens.iter().zip(running);
         Ok(rows
             .map(|(&cached, &running)| {
-                // What does not decide breaks ties: it counts for less than one.
+                // Lower terms only break ties: they count for less than one.
                 let (cached, running) = (cached as f64, f64::from(running));
                 if skewed {
                     0.5 * cached / (1.0 + cached) - running

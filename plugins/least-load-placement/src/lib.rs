@@ -1,12 +1,11 @@
-//! Always the least loaded worker: the one of whose KV cache the smallest share is used, then the
-//! one that runs the fewest steps. Ignores caches and moves no program. A baseline to compare with.
+//! Always chooses the least loaded worker: the one with the smallest used share of its KV cache,
+//! then the one with the fewest running steps. Ignores caches and moves no program. A baseline.
 
 use treadle_plugin::{
     AssignColumns, NoConfig, PlacementPolicy, Policy, PolicyError, RouteColumns, WorkerColumns,
 };
 
-/// What a running step counts for in a route, as a share of a worker: so little that
-/// it breaks ties and no more.
+/// Load of a running step in a route, as a share of a worker: so small that it only breaks ties.
 const STEP_LOAD: f64 = 1e-9;
 
 /// The policy. It is stateless.
@@ -21,8 +20,7 @@ impl Policy for LeastLoadPlacement {
     }
 }
 
-/// What each worker holds, in tokens; where it is not known, what the largest known
-/// one holds.
+/// The capacity of each worker, in tokens; an unknown one counts as the largest known one.
 fn capacities(workers: &WorkerColumns<'_>) -> Vec<f64> {
     let largest = workers.capacity_tokens.iter().copied().max().unwrap_or(0);
     let known = |&tokens: &u64| if tokens == 0 { largest } else { tokens };

@@ -1,6 +1,6 @@
-//! The simplest eviction policy: acting programs count in full, the one that has
-//! been acting longest is paused first, and restoring is first come, first served. A
-//! baseline to compare with, and an example of a whole plugin.
+//! The simplest eviction policy: acting programs count in full, the one that has been acting
+//! longest is paused first, and restoring is first come, first served. A baseline, and an example
+//! of a whole plugin.
 
 use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, NoConfig, Phase, Policy, PolicyError,
@@ -26,7 +26,7 @@ impl EvictionPolicy for LruEviction {
 
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         let rows = programs.phase.iter().zip(programs.phase_ms);
-        // Reasoning programs are below zero, so that all acting ones go first.
+        // Scores of reasoning programs are negative, so that all acting ones go first.
         let score = |(phase, &ms): (&Phase, &u64)| match phase {
             Phase::Reasoning => ms as f64 - f64::powi(2.0, 65),
             Phase::Acting => ms as f64,

@@ -1,10 +1,9 @@
-//! Prediction from the prompt alone, once and for all, as a model does that reads prompts and
-//! not what becomes of them (the model-based baseline of Heddle §7.2).
+//! Prediction from the prompt only, as with a model that reads prompts but not the program's
+//! progress (the model-based baseline of Heddle §7.2).
 //!
-//! A ridge regression learns, from finished programs, the logarithm of the tokens that a
-//! program generates in all from its prompt: its length, and natively, where a second extra
-//! column is there, what another model read from its text: its difficulty on any scale about 0.
-//! What a program has done only counts as done.
+//! A ridge regression learns, from finished programs, the logarithm of a program's total tokens
+//! from its prompt: its length, and natively, with a second extra column, another model's reading
+//! of its text: its difficulty on any scale around 0. A program's own progress is only subtracted.
 
 mod config;
 
@@ -19,12 +18,12 @@ use treadle_plugin::{
 const FEATURES: usize = 5;
 const TARGETS: usize = 2;
 const MARK: &[u8; 8] = b"prompt-1";
-/// Squared errors that a coefficient's being off its prior by one costs.
+/// Regularisation of coefficients towards their prior, in squared errors.
 const STRENGTH: f64 = 1.0;
-/// Scores are cut to plus and minus this.
+/// Scores are clamped to plus and minus this.
 const SCORE_MAX: f64 = 8.0;
-/// One program in ten of a lognormal distribution lies above its median by so many standard
-/// deviations.
+/// Number of standard deviations above the median that one program in ten of a lognormal
+/// distribution exceeds.
 const NINTH_DECILE: f64 = 1.2816;
 
 /// The policy and what it has learnt.
@@ -32,13 +31,13 @@ const NINTH_DECILE: f64 = 1.2816;
 pub struct PromptOnlyPrediction {
     config: Config,
     ridge: Ridge<FEATURES, TARGETS>,
-    /// Sum of the squared errors of the tokens' logarithm, and how many there are.
+    /// Sum of the squared errors of the tokens' logarithm, and their number.
     errors: [f64; 2],
     coefficients: [[f64; FEATURES]; TARGETS],
 }
 
 impl PromptOnlyPrediction {
-    /// With a configuration, and nothing learnt.
+    /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
         let mut policy = Self {
             config,
@@ -126,7 +125,7 @@ impl PredictionPolicy for PromptOnlyPrediction {
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
         let variance = self.variance();
         let above = exp2(NINTH_DECILE * variance.sqrt());
-        // The mean of a lognormal distribution lies above its median.
+        // The mean of a lognormal distribution is above its median.
         let to_mean = if self.ridge.rows() > 0.0 {
             exp2((variance * std::f64::consts::LN_2 / 2.0).min(2.0))
         } else {

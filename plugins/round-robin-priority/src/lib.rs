@@ -1,7 +1,6 @@
-//! Round robin over steps: a step that comes back from a tool goes to the tail of the
-//! queue, however far its program is, which is what agentic frameworks do by default
-//! (Heddle §4.2). Of those that came at the same time the program with fewer steps
-//! goes first. A baseline to compare with.
+//! Round robin over steps: a step that returns from a tool goes to the end of the queue, whatever
+//! the program's progress, as agentic frameworks do by default (Heddle §4.2). Of those that came at
+//! the same time the program with fewer steps goes first. A baseline.
 
 use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 
@@ -20,7 +19,7 @@ impl Policy for RoundRobinPriority {
 impl PriorityPolicy for RoundRobinPriority {
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         let rows = programs.waited_ms.iter().zip(programs.steps);
-        // The second term is below 1, the least difference of two waits.
+        // The second term is below 1, the smallest difference of two waits.
         Ok(rows
             .map(|(&waited_ms, &steps)| waited_ms as f64 + 1.0 / (f64::from(steps) + 2.0))
             .collect())

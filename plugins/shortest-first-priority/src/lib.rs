@@ -1,19 +1,18 @@
-//! The least attained service first, as Autellix schedules programs (PLAS): the program that has
-//! been given the fewest tokens so far goes first, in levels, first come first served within a
-//! level. A baseline to compare with.
+//! Least attained service first, as in Autellix (PLAS): the program that has generated the fewest
+//! tokens goes first, in levels, and first come first served within a level. A baseline.
 //!
-//! Level 0 ends at `level_tokens`, each further one at twice the tokens of the one
-//! before. A program that has waited more than `starvation_ratio` times as long as it
-//! was served goes to level 0, so that long ones are not starved.
+//! Level 0 ends at `level_tokens`, each further one at twice the tokens of the one before. A
+//! program that has waited more than `starvation_ratio` times as long as it was served moves to
+//! level 0, so that long ones are not starved.
 
 use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
 
 /// Score that a level, or a token without levels, outweighs: longer than any wait in
 /// milliseconds that counts, so small that scores stay exact.
 const LEVEL: f64 = 4_294_967_296.0;
-/// Waits count up to 30 days.
+/// Waits are cut to 30 days.
 const WAITED_MS_MAX: u64 = 2_592_000_000;
-/// Service counts up to so many tokens.
+/// Service is cut to this many tokens.
 const TOKENS_MAX: u64 = 1 << 20;
 /// Largest value of any key.
 const KEY_MAX: f64 = 1e9;
@@ -74,7 +73,7 @@ impl PriorityPolicy for ShortestFirstPriority {
             .collect())
     }
 
-    /// A wait alone preempts nothing, a level does.
+    /// A longer wait alone never preempts; a lower level does.
     fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         if !self.config.preempt {
             return Err(PolicyError::not_supported());

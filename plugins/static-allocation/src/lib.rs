@@ -1,5 +1,5 @@
-//! The same for all: each action starts with `units` units, strictly in order, whatever that costs
-//! those after it; all devices run one degree of tensor parallelism. A baseline to compare with.
+//! Fixed allocation: each action starts with `units` units, strictly in order, whatever that costs
+//! later ones; all devices run one degree of tensor parallelism. A baseline.
 
 use treadle_plugin::{
     ActionColumns, AllocationPolicy, Arrangement, ParallelismColumns, Policy, PolicyError,

@@ -1,6 +1,6 @@
-//! Sticks to a worker: a program goes back to where it was, a new one to the worker that its
-//! group's number chooses, and none moves. So programs with the same prompt share its cache,
-//! whatever the load. A baseline to compare with.
+//! Sticky placement: a program returns to its last worker, a new one goes to the worker that its
+//! group's number selects, and none moves. So programs with the same prompt share its cache,
+//! whatever the load. A baseline.
 
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{
@@ -19,8 +19,8 @@ impl Policy for StickyPlacement {
     }
 }
 
-/// The worker with the highest hash of group and worker: when a worker comes or goes
-/// at the end of the table, no group moves but those that it takes or had.
+/// The worker with the highest hash of group and worker: when a worker is added or removed at the
+/// end of the table, only its own groups move.
 fn chosen(group: u64, workers: usize) -> Option<u32> {
     let mixed = |worker: &u32| {
         SplitMix64::new(SplitMix64::new(group).next_u64() ^ u64::from(*worker)).next_u64()

@@ -1,11 +1,11 @@
-//! When those will be done that do not start now (Algorithm 2).
+//! Estimates when actions that do not start now will be done (Algorithm 2).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::queue::{Choice, Queue, Waiting};
 
-/// When units become free, and how many; the soonest first.
+/// Times at which units become free, and their numbers; the earliest first.
 type Ends = BinaryHeap<Reverse<(u64, u32)>>;
 
 /// Estimates for the queue of one pool.
@@ -13,9 +13,9 @@ type Ends = BinaryHeap<Reverse<(u64, u32)>>;
 pub(crate) struct Estimate<'q> {
     queue: &'q Queue,
     depth: usize,
-    /// All units of the pool.
+    /// Total units of the pool.
     units: u64,
-    /// The ends of what runs, kept so that their memory serves again.
+    /// The ends of running actions, kept to reuse the allocation.
     ends: Vec<Reverse<(u64, u32)>>,
 }
 
@@ -30,8 +30,8 @@ impl<'q> Estimate<'q> {
         }
     }
 
-    /// The sum of the times at which those behind `started` are done, when these start now. The
-    /// first of them is tried with its first `depth` options, the others get their least.
+    /// The sum of the completion times of the actions after `started`, if these start now. The
+    /// first of them is tried with its first `depth` options, the others get their smallest.
     pub(crate) fn others_us(&mut self, started: &[Choice]) -> u64 {
         let Some((first, others)) = self.queue.waiting[started.len()..].split_first() else {
             return 0;
@@ -55,7 +55,7 @@ impl<'q> Estimate<'q> {
         tries.into_iter().min().unwrap_or(0)
     }
 
-    /// When what runs and what starts now ends.
+    /// The ends of running actions and of those that start now.
     fn ends(&mut self, started: &[Choice]) -> Ends {
         let mut ends = std::mem::take(&mut self.ends);
         ends.clear();
@@ -66,7 +66,7 @@ impl<'q> Estimate<'q> {
     }
 }
 
-/// A pool as time goes on.
+/// A pool at a simulated time.
 struct Pool {
     ends: Ends,
     free: u64,
@@ -81,8 +81,8 @@ impl Pool {
         ends.sum()
     }
 
-    /// Starts an action as soon as its units are free, and says when it is done; `None` where they
-    /// never are. It is not looked at which chunks they are in.
+    /// Starts an action as soon as its units are free, and returns its end; `None` if they never
+    /// are. Chunks are ignored.
     fn serve(&mut self, choice: &Choice) -> Option<u64> {
         let units = u64::from(choice.units);
         while self.free < units {
@@ -96,8 +96,8 @@ impl Pool {
         Some(end_us)
     }
 
-    /// For so many more the mean time at which a unit of the pool becomes free. What they themselves
-    /// take is the same whatever starts now.
+    /// For actions beyond the horizon the mean time at which a unit of the pool becomes free. Their
+    /// own run times are the same whatever starts now.
     fn late_us(&self, units: u64, waiting: usize) -> u64 {
         if waiting == 0 || units == 0 {
             return 0;

@@ -5,7 +5,8 @@ use crate::config::Config;
 use crate::estimate::Estimate;
 use crate::queue::{Choice, Queue};
 
-/// Rows that the estimates of one call look at before no further candidate is left to wait.
+/// Number of rows that the estimates of one call evaluate before no further candidate is left
+/// waiting.
 const ESTIMATED_ROWS_MAX: usize = 1 << 14;
 
 /// The rows of a queue that start, each with its option.
@@ -17,7 +18,7 @@ pub(crate) fn start(config: &Config, queue: &Queue) -> Vec<(usize, i32)> {
         .collect()
 }
 
-/// What the first candidates start with.
+/// The choices of the first candidates, which start.
 fn chosen(config: &Config, queue: &Queue) -> Vec<Choice> {
     let candidates = &queue.waiting[..queue.candidates];
     if candidates.iter().all(|waiting| waiting.choices.len() == 1) {

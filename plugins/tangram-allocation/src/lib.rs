@@ -1,34 +1,34 @@
 //! ARL-Tangram's elastic scheduling of actions (§4.2, Algorithms 1 to 4): which of the waiting
-//! actions start now, and with how many units of their key resource, so that the sum of the times
-//! from now until each is done becomes short.
+//! actions start now, and with how many units of their key resource, so that the sum of their
+//! completion times is short.
 //!
-//! For each pool on its own:
+//! For each pool independently:
 //!
-//! 1. All candidates start at first, with the units that make the sum of their run times least
-//!    (`DPArrange`, in [`arrange`](crate)). What the others will take is estimated.
-//! 2. The last of them is left to wait if the units that it frees shorten the whole; then the next
-//!    to last, up to the first that doesn't. What starts is so always a head of the queue.
+//! 1. Initially all candidates start, with the units that minimise the sum of their run times
+//!    (`DPArrange`, in [`arrange`](crate)). The completion of the others is estimated.
+//! 2. The last candidate is left waiting if the freed units shorten the total; then the next to
+//!    last, and so on until it does not. So a prefix of the queue starts.
 //!
-//! Where this departs from the paper, and why:
+//! Deviations from the paper, with reasons:
 //!
-//! - Algorithm 4 as printed cannot take 4 devices of a chunk of 8, and makes 4 of four single ones.
-//!   Here devices are handed out as §5.3 says, which is what the host does: the smallest chunk that
-//!   has them, split where it is larger, never put together.
-//! - One pass over the candidates gives the best arrangement of every head of the queue, so that
-//!   letting a further one wait needs no new table.
-//! - Algorithm 2 takes one end of a running action for each that waits. One that needs more units
-//!   than that frees would start too early, so here as many end as it takes.
-//! - Algorithm 2 looks at the whole queue. Here it looks at `horizon_rows` of those that wait; those
-//!   behind are as late as the pool's units are on average, which is what the sum is charged for them.
-//! - Algorithm 1 knows nothing of actions that are yet to come: whoever waits alone gets all that it
-//!   gains a moment from, and those that come while it runs get what is left. Here an action gets at
-//!   most its equal share of the pool, unless `share_percent` says otherwise. Devices are shared as in
-//!   the paper: models gain from them almost in full.
-//! - At least one candidate starts. By Algorithm 1 none might, again and again.
-//! - Only the last candidates that all have known run times can be left to wait. One of which nothing
-//!   is known starts with its least, and so does what came before it.
-//! - Tables above a bound of work are replaced by steps of most time saved per unit, which is exact
-//!   only where each step is one unit and saves no more than the step before.
+//! - Algorithm 4 as printed can't take 4 devices of a chunk of 8, and makes 4 of four single ones.
+//!   Here devices are granted as in §5.3, and by the host: from the smallest sufficient chunk,
+//!   which is split if it is larger; chunks are never merged.
+//! - One pass over the candidates gives the best arrangement of every prefix of the queue, so
+//!   leaving another one waiting needs no new table.
+//! - Algorithm 2 uses the end of one running action for each waiting one. One that needs more units
+//!   would start too early, so here as many end as it needs.
+//! - Algorithm 2 considers the whole queue. Here it considers `horizon_rows` waiting actions; those
+//!   behind count with the mean time at which the pool's units become free.
+//! - Algorithm 1 ignores future actions: one that waits alone gets all units that it gains anything
+//!   from, and those that come while it runs get the rest. Here an action gets at most its equal
+//!   share of the pool, as configured by `share_percent`. Devices are shared as in the paper:
+//!   models use them almost with full efficiency.
+//! - At least one candidate starts. In Algorithm 1 it is possible that none ever does.
+//! - Only the last candidates that all have known run times can be left waiting. One with an
+//!   unknown time starts with its smallest option, and so do those before it.
+//! - Tables beyond a limit are replaced by steps that each save most time per unit, which is exact
+//!   only if each step is one unit and saves no more than the step before.
 //!
 //! Times are whole microseconds, so that the answer is the same on every machine.
 

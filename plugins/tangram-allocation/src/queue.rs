@@ -1,59 +1,58 @@
-//! What waits for each pool, in whole microseconds.
+//! The waiting actions of each pool, with times in whole microseconds.
 
 use crate::config::Config;
 use treadle_plugin::{ActionColumns, FreeUnits};
 
-/// Longest time that is told from longer ones, about 200 days. The sum of as many as a call can have
-/// stays a number.
+/// Times are cut to this, about 200 days, so that their sum over a call can't overflow.
 const TIME_MAX_US: f64 = (1_u64 << 44) as f64;
 
-/// One way to run an action.
+/// An option of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// Index within the options of the row.
     pub(crate) option: u32,
-    /// What it takes from the pool: of chunks a whole one.
+    /// Units that it takes from the pool: for chunks a whole chunk.
     pub(crate) units: u32,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub(crate) us: u64,
 }
 
-/// One action.
+/// A waiting action.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting {
-    /// Its row in the question.
+    /// Its row in the call.
     pub(crate) row: usize,
-    /// The least that it can do with, then what takes more units and less time. Only those that can
-    /// be candidates or the first behind them have more than one.
+    /// Its smallest option, then those with more units and less time. Only possible candidates and
+    /// the first action after them have more than one.
     pub(crate) choices: Vec<Choice>,
-    /// Whether its run time with the least is known.
+    /// Whether its run time with the smallest option is known.
     pub(crate) is_known: bool,
 }
 
 impl Waiting {
-    /// The least that it can do with.
+    /// Its smallest option.
     pub(crate) fn least(&self) -> &Choice {
         &self.choices[0]
     }
 }
 
-/// What waits for one pool, what it has, and what runs there.
+/// The waiting actions of a pool, its free units, and its running actions.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
     pub(crate) free: FreeUnits,
     /// Free chunks of 1, 2, 4 and 8, where units come in chunks.
     pub(crate) chunks: Option<[u32; 4]>,
-    /// In the order in which they are served, as far as the estimate looks.
+    /// In serving order, as far as the horizon.
     pub(crate) waiting: Vec<Waiting>,
-    /// How many of them are candidates.
+    /// Number of candidates among them.
     pub(crate) candidates: usize,
-    /// How many wait behind these.
+    /// Number of actions beyond the horizon.
     pub(crate) beyond: usize,
-    /// When each running action ends, and with how many units.
+    /// End and units of each running action.
     pub(crate) running: Vec<(u64, u32)>,
 }
 
-/// The queues of all pools; of each `horizon_rows` behind its candidates.
+/// The queues of all pools, with `horizon_rows` actions after the candidates of each.
 pub(crate) fn of_pools(actions: &ActionColumns<'_>, config: &Config) -> Vec<Queue> {
     let horizon = config.horizon_rows as usize;
     let pools = 0..actions.pools.len();
@@ -80,7 +79,7 @@ pub(crate) fn of_pools(actions: &ActionColumns<'_>, config: &Config) -> Vec<Queu
 }
 
 impl Queue {
-    /// Takes away the choices that are above an action's share of the pool; its least stays.
+    /// Removes options beyond an action's share of the pool; the smallest stays.
     fn bound_shares(&mut self, percent: u32) {
         if percent == 0 || self.chunks.is_some() {
             return;
@@ -100,9 +99,9 @@ impl Queue {
 
 struct Building {
     queue: Queue,
-    /// What is free with the candidates so far on their least.
+    /// Units left if the candidates so far get their smallest options.
     left: FreeUnits,
-    /// Whether all candidates are there.
+    /// Whether all candidates are known.
     ended: bool,
 }
 
@@ -132,7 +131,7 @@ impl Building {
         let first = actions.options(row).start;
         let least = actions.options(row).next();
         let least = least.and_then(|least| queue.free.taken(actions.option_units[least]));
-        // What can never start keeps nobody waiting.
+        // An action that can never start blocks nobody.
         let Some(units) = least else {
             return;
         };
@@ -156,7 +155,7 @@ impl Building {
         });
     }
 
-    /// Takes unknown run times for the mean of the known ones.
+    /// Replaces unknown run times by the mean of the known ones.
     fn done(self) -> Queue {
         let mut queue = self.queue;
         let known = queue.waiting.iter().filter(|waiting| waiting.is_known);
@@ -173,7 +172,7 @@ impl Building {
     }
 }
 
-/// The options that take more units and less time than those before them.
+/// Adds options with more units and less time than those before them.
 fn add_faster(
     actions: &ActionColumns<'_>,
     row: usize,
@@ -205,7 +204,7 @@ fn add_faster(
     }
 }
 
-/// What an option takes from start to end, if that is known.
+/// The total time of an option, if known.
 fn time_us(actions: &ActionColumns<'_>, option: usize) -> Option<u64> {
     let time_us = actions.option_time_us(option)?;
     Some(time_us.min(TIME_MAX_US) as u64)

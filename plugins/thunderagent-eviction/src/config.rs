@@ -31,17 +31,17 @@ pub enum Decay {
     },
 }
 
-/// Which waiting program comes back first.
+/// Which waiting program is restored first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restore {
     /// Reasoning first, then the shorter context (eq. 10).
     Shortest,
     /// Reasoning first, then the longest waiting, then the shorter context.
     Waiting,
-    /// As `Shortest`, but programs that have waited `ageing_ms` go before all that have not, the
-    /// longest waiting first.
+    /// As `Shortest`, but programs that have waited `ageing_ms` go first, the longest waiting
+    /// first.
     Ageing {
-        /// When waiting begins to count.
+        /// The wait after which programs go first.
         ageing_ms: u64,
     },
 }
@@ -53,16 +53,16 @@ pub struct Config {
     pub decay: Decay,
     /// Time into a tool call before the decay starts.
     pub hold_ms: u64,
-    /// Which waiting program comes back first.
+    /// Which waiting program is restored first.
     pub restore: Restore,
 }
 
 impl Default for Config {
-    /// treadle's: a placement lasts through tool calls of usual length, then ends quickly; the
-    /// longest waiting comes back first.
+    /// treadle's own settings: a placement lasts through tool calls of usual length, then ends
+    /// quickly; the longest waiting program is restored first.
     ///
-    /// Tool times have a heavy tail: one that has lasted 30 s is likely to last
-    /// minutes, and then bringing the program back is cheaper than its memory.
+    /// Tool times have a heavy tail: one that has lasted 30 s is likely to last minutes, and then
+    /// restoring the program is cheaper than its memory.
     fn default() -> Self {
         Self {
             decay: Decay::Exponential {
@@ -75,7 +75,7 @@ impl Default for Config {
 }
 
 treadle_plugin::choice! {
-    /// What the other keys start from.
+    /// The source of default values.
     pub enum Profile {
         /// treadle's own.
         Treadle = "treadle",
@@ -97,7 +97,7 @@ treadle_plugin::choice! {
 }
 
 treadle_plugin::choice! {
-    /// Which waiting program comes back first.
+    /// Which waiting program is restored first.
     pub enum RestoreKind {
         /// The one that has waited longest.
         Waiting = "waiting",
@@ -133,7 +133,8 @@ treadle_plugin::config! {
 }
 
 impl Config {
-    /// The paper's: the weight halves every second, the shortest comes back first.
+    /// The paper's settings: the weight halves every second, the shortest context is restored
+    /// first.
     pub fn paper() -> Self {
         Self {
             decay: Decay::Geometric {
@@ -145,11 +146,11 @@ impl Config {
         }
     }
 
-    /// What the keys say.
+    /// The configuration from these keys.
     ///
     /// # Errors
-    /// `invalid-config`, naming a key that does not go with the chosen `decay` or
-    /// `restore`, or that these lack.
+    /// `invalid-config`, naming a key that does not apply to the chosen `decay` or `restore`, or
+    /// that these require.
     pub fn of(keys: &Keys) -> Result<Self, PolicyError> {
         let mut config = match keys.profile {
             Profile::Treadle => Self::default(),

@@ -1,10 +1,10 @@
 //! ThunderAgent's program-aware pausing and restoring (§4.3 and Appendix E).
 //!
-//! A worker thrashes when the tokens of its programs exceed its KV cache. Tokens of
-//! acting programs count with a weight that may decay with the time in the tool
-//! call (eq. 7); under pressure acting programs are paused first, the shorter
-//! context first (eq. 11); waiting programs come back reasoning first, the shorter
-//! context first (eq. 10), or by one of two rules that do not starve long ones.
+//! A worker thrashes when the tokens of its programs exceed its KV cache. Tokens of acting programs
+//! count with a weight that may decay with the time in the tool call (eq. 7); under pressure acting
+//! programs are paused first, the shorter context first (eq. 11); waiting programs are restored
+//! reasoning first, the shorter context first (eq. 10), or by one of two rules that do not starve
+//! long ones.
 //!
 //! The crate is built twice: as a component, and natively as the built-in default.
 

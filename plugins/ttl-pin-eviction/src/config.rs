@@ -9,7 +9,7 @@ const TTL_S: f64 = 2.0;
 const QUEUE_S: f64 = 2.0;
 
 treadle_plugin::choice! {
-    /// Where the time to live comes from.
+    /// The source of the time to live.
     pub enum Kind {
         /// The same for all calls.
         Fixed = "fixed",
@@ -32,23 +32,23 @@ treadle_plugin::config! {
     }
 }
 
-/// For how long a cache is pinned.
+/// How long a cache is pinned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Ttl {
     /// For so many milliseconds.
     Fixed { ttl_ms: u64 },
     /// As long as that is expected to cost less than it saves.
     Learnt {
-        /// The cost of losing a placement beside recomputing the cache.
+        /// The cost of losing a placement in addition to recomputing the cache.
         queue_ms: f64,
     },
 }
 
 impl Ttl {
-    /// What the keys say.
+    /// The configuration from these keys.
     ///
     /// # Errors
-    /// `invalid-config`, naming a key that does not go with the chosen `ttl`.
+    /// `invalid-config`, naming a key that does not apply to the chosen `ttl`.
     pub(crate) fn of(keys: &Keys) -> Result<Self, PolicyError> {
         match keys.ttl {
             Kind::Fixed => {

@@ -1,16 +1,17 @@
 //! A baseline after Continuum, which pins the cache of a program for a time to live
 //! into its tool call.
 //!
-//! While a program is pinned its tokens count in full; then they count for nothing, and the one
-//! that has been without a pin for longest is paused first. Waiting programs come back first come,
+//! While a program is pinned its tokens count in full; then they count as zero, and the one that
+//! has been without a pin for longest is paused first. Waiting programs are restored first come,
 //! first served.
 //!
-//! The time to live is the same for all calls, or comes from what a pin costs and saves. Losing its
-//! placement costs a program its prefill and the wait for another one; holding it costs the time in
-//! which its memory is idle. Holding it until the tool ends saves the first with certainty and
-//! costs the expected rest of the call; holding it until the earliest tenth of such calls has ended
+//! The time to live is the same for all calls, or follows from the costs of a pin. Losing its
+//! placement costs a program its prefill and the wait for another one; keeping it costs the time in
+//! which its memory is idle. Keeping it until the tool ends saves the first with certainty and
+//! costs the expected rest of the call; keeping it until the earliest tenth of such calls has ended
 //! saves it in one case out of ten, and costs at most that long. The pin lasts while either is
-//! worth it. A cache may be pinned again in a call that has outlasted most, where the few that last
+//! worthwhile. A cache may be pinned again in a call that has outlasted most others, if the few
+//! that last as long end soon.
 //! as long end soon.
 
 mod config;
@@ -22,9 +23,9 @@ use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, Phase, Policy, PolicyError, WaitingColumns,
 };
 
-/// Times count up to 2^50 ms; longer ones tie.
+/// Times are cut to 2^50 ms.
 const MS_MAX: u64 = 1 << 50;
-/// Which part of such calls ends within `soonest-ms`.
+/// Share of such calls that ends within `soonest-ms`.
 const SOONEST: f64 = 0.1;
 
 /// The policy. It is stateless apart from its configuration.
@@ -58,7 +59,7 @@ impl TtlPinEviction {
     }
 }
 
-/// Whether holding a cache is expected to save more than it costs.
+/// Whether keeping a cache is expected to save more than it costs.
 fn is_worth_holding(queue_ms: f64, idle_ms: f64, soonest_ms: f64, prefill_ms: f64) -> bool {
     let saved_ms = prefill_ms + queue_ms;
     idle_ms < saved_ms || soonest_ms < SOONEST * saved_ms

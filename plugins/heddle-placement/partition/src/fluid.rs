@@ -1,28 +1,27 @@
-//! When a worker ends, as its engine behaves: contexts grow while programs generate,
-//! each token reads its context, and memory bounds how many run at once.
+//! The end of a worker as its engine behaves: contexts grow while programs generate, each token
+//! reads its context, and memory limits the number of running programs.
 //!
-//! Formula 2 knows one factor per group size (§5.1), which holds where contexts are
-//! alike. In a rollout the longest programs have the largest contexts: a few of them
-//! fill the memory that many short ones share. Here all members of a group generate in
-//! step; between two ends the time per token follows from how many are left and how
-//! much context they hold, and where that is more than fits they take turns.
+//! Formula 2 has one factor per group size (§5.1), which assumes similar contexts. In a rollout the
+//! longest programs have the largest contexts: a few of them fill the memory that many short ones
+//! share. Here all members of a group generate in step; between two ends the time per token follows
+//! from their number and their total context, and if that exceeds the memory they take turns.
 
 use serde::Deserialize;
 
-/// What an iteration takes, and what an engine holds.
+/// The duration of an engine's iterations, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// Reading the weights and whatever else each iteration takes, in microseconds.
+    /// Fixed time of each iteration, for reading the weights and overhead, in microseconds.
     pub base_us: f64,
-    /// What a program adds, in microseconds.
+    /// Additional time per program, in microseconds.
     pub program_us: f64,
-    /// What 1,000 tokens of context add, in microseconds.
+    /// Additional time per 1,000 tokens of context, in microseconds.
     pub kilotoken_us: f64,
-    /// What computing a token of a prompt takes, in microseconds.
+    /// Time per prompt token, in microseconds.
     pub prefill_us: f64,
     /// KV cache in tokens.
     pub capacity_tokens: f64,
-    /// Programs that run at once at most.
+    /// Maximum number of running programs.
     pub batch_max: f64,
 }
 
@@ -30,21 +29,21 @@ pub struct Pace {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Iteration {
-    /// Whatever the batch, in microseconds.
+    /// Fixed time, in microseconds.
     pub base_us: f64,
-    /// For each program, in microseconds.
+    /// Time per program, in microseconds.
     pub program_us: f64,
-    /// For each 1,000 tokens of context, in microseconds.
+    /// Time per 1,000 tokens of context, in microseconds.
     pub kilotoken_us: f64,
-    /// For each token of a prompt, in microseconds.
+    /// Time per prompt token, in microseconds.
     #[serde(default)]
     pub prefill_us: f64,
-    /// Programs at once.
+    /// Maximum number of running programs.
     pub batch_max: f64,
 }
 
 impl Iteration {
-    /// Each value with its key, and the least and most that it may be.
+    /// Each value with its key and its bounds.
     pub fn bounds(&self) -> [(&'static str, f64, f64, f64); 5] {
         [
             ("base_us", self.base_us, 1e-3, 1e9),
@@ -57,9 +56,8 @@ impl Iteration {
 }
 
 impl Pace {
-    /// From what was measured; without it as the default profile has it: a batch of 128
-    /// takes twice as long as one program alone, which takes `token_us` for a token. A
-    /// capacity of 0 is not known, hence unbounded.
+    /// From measurements, or from the default profile: a batch of 128 takes twice as long as one
+    /// program alone, which takes `token_us` per token. A capacity of 0 is unknown, so unlimited.
     pub fn of(measured: Option<Iteration>, token_us: f64, capacity_tokens: u64) -> Self {
         let capacity_tokens = if capacity_tokens > 0 {
             capacity_tokens as f64
@@ -84,7 +82,7 @@ impl Pace {
     }
 }
 
-/// What programs do beside generating.
+/// What programs do besides generating.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Habits {
     /// Tokens by which a context grows with each generated one, tools included.
@@ -102,7 +100,7 @@ impl Default for Habits {
     }
 }
 
-/// A program: what it has still to generate, and its context now.
+/// A program: its remaining tokens, and its current context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Member {
     /// Tokens still to be generated.
@@ -111,13 +109,12 @@ pub struct Member {
     pub context: f64,
 }
 
-/// Members of a group that are looked at one by one, the longest; and the heaps that
-/// the others are put into. Short programs need no closer look (§5.2 of the paper does
-/// the same).
+/// Number of the longest members that are handled individually, and number of heaps for the others.
+/// Short programs need less precision (as in §5.2 of the paper).
 const EXACT: usize = 64;
 const HEAPS: usize = 48;
 
-/// Members that are taken to end together.
+/// Members that are assumed to end together.
 #[derive(Debug, Clone, Copy)]
 struct Heap {
     count: f64,
@@ -126,7 +123,7 @@ struct Heap {
 }
 
 impl Pace {
-    /// When a group ends, in microseconds. `group` and `more` are both sorted, the longest
+    /// The end of a group, in microseconds. `group` and `more` are both sorted, the longest
     /// remaining first. Each member represents `weight` programs.
     pub fn end_us(&self, group: &[Member], more: &[Member], habits: Habits, weight: f64) -> f64 {
         let mut heaps = Vec::with_capacity(EXACT + HEAPS + more.len() + 1);
@@ -154,14 +151,14 @@ impl Pace {
         end_us
     }
 
-    /// Time per token of each of so many programs that hold so much context together,
-    /// tools included.
+    /// Time per token of each of `active` programs with `held` tokens of context in total,
+    /// including tools.
     fn token_us(&self, active: f64, held: f64, habits: Habits) -> f64 {
         let prefill_us = (habits.growth - 1.0).max(0.0) * self.prefill_us;
         let fits = (self.capacity_tokens / held.max(1.0)).min(self.batch_max / active);
         let mean = held / active;
         let at = |running: f64| {
-            // Of those that wait for memory each runs for its share of the time.
+            // Programs that wait for memory each run for their share of the time.
             let share = (fits * active / running).min(1.0);
             let each_us = self.program_us + prefill_us + self.kilotoken_us * mean / 1_000.0;
             self.base_us / share + each_us * running
@@ -180,7 +177,7 @@ impl Pace {
     }
 }
 
-/// The longest one by one, the others in heaps of equal numbers.
+/// The longest members individually, the others in heaps of equal numbers.
 fn heap(members: &[Member], weight: f64, heaps: &mut Vec<Heap>) {
     let (exact, others) = members.split_at(members.len().min(EXACT));
     heaps.extend(exact.iter().map(|member| Heap {
@@ -203,11 +200,11 @@ fn heap(members: &[Member], weight: f64, heaps: &mut Vec<Heap>) {
     }
 }
 
-/// A split of a sorted list over workers in their order, each group ending by the
-/// least common bound, to one part in a thousand.
+/// Splits a sorted list over workers in their order, so that each group ends by the least common
+/// bound, to one part in a thousand.
 ///
-/// `context` is that of each program at the start, still to be computed. The end of a group need not grow
-/// evenly with it, so that this is a good split and not a proven optimum.
+/// `context` is each program's context at the start, still to be computed. The end of a group need
+/// not grow evenly with it, so this is a good split, not a proven optimum.
 pub fn partition_fluid(
     workers: &[Pace],
     lengths: &[f64],
@@ -262,8 +259,8 @@ pub fn fluid_ends_by(
     fits(workers, &members, habits, weight, bound_us).is_some()
 }
 
-/// Gives each worker the largest group that ends by the bound; `None` where some are
-/// left over.
+/// Gives each worker the largest group that ends by the bound; `None` if some programs are left
+/// over.
 fn fits(
     workers: &[Pace],
     members: &[Member],
@@ -322,7 +319,7 @@ mod tests {
         lengths.iter().map(member).collect()
     }
 
-    /// Token by token.
+    /// Simulates token by token.
     fn naive(pace: &Pace, members: &[Member]) -> f64 {
         let mut end_us = 0.0;
         let longest = members[0].remaining as usize;

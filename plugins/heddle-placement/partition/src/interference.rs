@@ -1,24 +1,23 @@
-//! How much slower programs run beside others: a measured factor by batch size.
+//! The slowdown of programs by others: a measured factor by batch size.
 
-/// Most points of a profile.
+/// Maximum number of points of a profile.
 pub const POINTS_MAX: usize = 256;
 /// Largest factor between two workers or batch sizes.
 const FACTOR_MAX: f64 = 1e6;
 
 /// Interference factor by group size, never falling (§5.1).
 ///
-/// Between its points the factor is interpolated. The last point is the largest batch
-/// that runs at once; of a larger group members take turns, so there the factor grows
-/// in proportion to the size, which is the queueing delay that the paper's factor
-/// holds.
+/// Between its points the factor is interpolated. The last point is the largest running batch;
+/// members of a larger group take turns, so there the factor grows in proportion to the size, which
+/// is the queueing delay that the paper's factor includes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interference {
     points: Vec<(f64, f64)>,
 }
 
 impl Default for Interference {
-    /// The step time of a decoder that reads its weights once for all: a batch of 128
-    /// takes twice as long as one program alone. A guess for where nothing was measured.
+    /// The step time of a decoder that reads its weights once for all: a batch of 128 takes twice
+    /// as long as one program alone. A guess without measurements.
     fn default() -> Self {
         Self {
             points: vec![(1.0, 1.0), (1_024.0, 1.0 + 1_023.0 / 127.0)],
@@ -66,7 +65,7 @@ impl Interference {
         Ok(Self { points: kept })
     }
 
-    /// The same for a worker that runs at most so many programs at once.
+    /// The factor for a worker with a limit on running programs.
     #[must_use]
     pub fn capped(&self, batch_max: f64) -> Self {
         let batch_max = batch_max.max(1.0);

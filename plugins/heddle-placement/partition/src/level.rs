@@ -1,15 +1,14 @@
-//! What the latest worker leaves open: a split may be best and yet leave workers idle
-//! beside crowded ones. This one is best for the workers that follow the first, too,
-//! and for those that follow the second, and so on.
+//! Improves the workers that end before the latest: a split may be optimal and yet leave workers
+//! idle beside crowded ones. This one is also optimal for the workers after the first, for those
+//! after the second, and so on.
 
 use crate::Objective;
 use crate::search::{Partition, Probe, Run, probe};
 
 /// Like [`crate::partition`], with the same latest end, and the others evened out.
-///
-/// Each worker gets the fewest programs with which it ends no sooner than the best
-/// split of all that follow over the workers that follow; that is a question to
-/// [`probe`], not a search. Both sides are monotone in the number, so the better of that
+/// Each worker gets the fewest programs with which it ends no sooner than the best split of the
+/// rest over the following workers; that is a call of [`probe`], not a search. Both sides are
+/// monotone in the number, so the better of that number and one less is optimal.
 /// number and one less is best.
 ///
 /// # Panics
@@ -36,7 +35,7 @@ pub fn level<O: Objective>(lengths: &[f64], runs: &[Run<'_>]) -> Option<Partitio
     tail.is_empty().then_some(found)
 }
 
-/// Programs of one worker, before the others get theirs.
+/// Number of programs of one worker, before the others get theirs.
 fn peel<O: Objective>(tail: &[f64], units: &[f64], others: &[Run<'_>], probes: &mut u32) -> usize {
     if others.is_empty() {
         return tail.len();
@@ -54,7 +53,7 @@ fn peel<O: Objective>(tail: &[f64], units: &[f64], others: &[Run<'_>], probes: &
             low = size + 1;
         }
     }
-    // With one less the others are the latest; is that still better?
+    // With one less the others end last; is that still better?
     if low > 0 && rest_fits(low - 1, O::end_us(tail, low, units).next_down()) {
         low - 1
     } else {

@@ -1,14 +1,13 @@
-//! Which programs share a worker: Heddle's presorted contiguous partition (§5.2), for
-//! the policies that place programs and that choose degrees of parallelism.
+//! Which programs share a worker: Heddle's presorted contiguous partition (§5.2), for the policies
+//! that place programs and that choose degrees of parallelism.
 //!
-//! Lengths come sorted, the longest first. Workers come as [`Run`]s of equal ones, in
-//! the order in which they take their groups. Each takes the next programs of the
-//! list; a group may be empty. Wanted is the split whose latest worker ends first.
+//! Lengths are sorted, the longest first. Workers are given as [`Run`]s of equal ones, in the order
+//! in which they get groups. Each gets the next programs of the list; a group may be empty. The
+//! result is the split whose latest worker ends first.
 //!
-//! The paper finds it by dynamic programming in O(n²m); that is [`reference`] here.
-//! [`partition`] finds the same value by asking for a bound whether everything fits
-//! under it, which is one greedy scan, and by searching for the least such bound among
-//! the values that occur.
+//! The paper finds it by dynamic programming in O(n²m); that is [`reference`] here. [`partition`]
+//! finds the same value by checking for a bound whether everything fits under it, which is one
+//! greedy scan, and by searching for the least such bound among the occurring values.
 
 mod any_order;
 mod fluid;
@@ -29,11 +28,11 @@ pub use objective::{Drained, Objective, Paper};
 pub use search::{Partition, Probe, Run, partition, probe};
 pub use seen::Seen;
 
-/// Lengths as the partition wants them: finite, at least 1 and at most `LENGTH_MAX`, so
-/// that no product overflows. What is not a number counts as 1.
+/// Normalises a length: finite, at least 1 and at most `LENGTH_MAX`, so that no product overflows.
+/// NaN counts as 1.
 pub fn length(tokens: f64) -> f64 {
     tokens.max(1.0).clamp(1.0, LENGTH_MAX)
 }
 
-/// Longer programs count as this long, in tokens.
+/// Longer programs are cut to this length, in tokens.
 pub const LENGTH_MAX: f64 = 1e12;

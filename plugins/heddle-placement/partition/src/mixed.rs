@@ -1,39 +1,39 @@
-//! Lengths mixed: every worker gets some of each, so that all have the same to do.
+//! Mixed lengths: every worker gets some of each, so that all have the same amount of work.
 //!
-//! Programs of one length that share a worker fill its memory all at once and leave it all at once.
-//! Mixed ones end one after the other, and while memory suffices for all that have begun, when a
-//! worker ends is simple: each token of context is read once for every token generated, whichever
-//! programs share the batch, and what an iteration takes whatever its batch (weights, launches) is
-//! paid as often as the longest program has tokens.
+//! Programs of one length that share a worker fill its memory at once and leave it at once. Mixed
+//! ones end one after the other, and while memory suffices for all that have begun, the end of a
+//! worker is simple: each token of context is read once for every generated token, whichever
+//! programs share the batch, and the fixed cost of an iteration (weights, launches) is paid once
+//! per token of the longest program.
 //!
-//! Who will be the longest is not known, only what each is expected to generate. The more
-//! programs share a worker, the longer the longest of them is likely to be: half of each
-//! expectation is taken as certain, the other half to be spread about as waiting times are.
+//! The longest programs are unknown, only their expected lengths are known. The more programs share
+//! a worker, the longer the longest of them is likely to be: half of each expectation is assumed to
+//! be certain, the other half to be distributed exponentially.
 
 use crate::{Habits, Member, Pace};
 
-/// Share of a worker's memory that is in use while programs wait for some.
+/// Share of a worker's memory in use while programs wait for some.
 const MEMORY_SHARE: f64 = 0.8;
-/// Share of an expectation that is spread about.
+/// Share of an expectation that is random.
 const SPREAD: f64 = 0.5;
-/// Lengths at which it is known how many programs are expected to be longer; the first, in
-/// tokens, and each as a multiple of that before.
+/// Number of lengths for which the number of longer programs is stored; the first, in tokens, and
+/// the ratio between neighbours.
 const POINTS: usize = 40;
 const FIRST: f64 = 32.0;
 const RATIO: f64 = 1.25;
-/// As many as are expected to be longer than the longest.
+/// Expected number of programs longer than the longest.
 const LONGER: f64 = 0.5;
 
-/// What programs that begin have to do. Loads add up.
+/// The work of programs that begin. Loads are additive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// Tokens of their prompts.
     context: f64,
     /// Tokens to be generated.
     tokens: f64,
-    /// Tokens of context held, summed over tokens to be generated.
+    /// Tokens of context in memory, summed over generated tokens.
     held: f64,
-    /// Programs that are expected to be longer than each of the points.
+    /// Expected number of programs that are longer than each of the points.
     longer: [f64; POINTS],
 }
 
@@ -49,13 +49,13 @@ impl Default for Load {
 }
 
 impl Load {
-    /// One program.
+    /// The load of one program.
     pub fn of(member: Member, habits: Habits) -> Self {
         let (sure, spread) = (member.remaining * (1.0 - SPREAD), member.remaining * SPREAD);
         let mut longer = [0.0; POINTS];
         let mut length = FIRST;
         for point in &mut longer {
-            // Nearly the exponential distribution.
+            // Approximately the exponential distribution.
             let base = 1.0 / (1.0 + (length - sure).max(0.0) / (8.0 * spread.max(1e-9)));
             let fourth = base * base * base * base;
             *point = fourth * fourth;
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// Adds another.
+    /// Adds another load.
     pub fn add(&mut self, other: &Self) {
         self.context += other.context;
         self.tokens += other.tokens;
@@ -80,7 +80,7 @@ impl Load {
         }
     }
 
-    /// The length of the longest that has to be expected here and in another load.
+    /// Expected length of the longest program in this and another load.
     fn longest(&self, other: &Self) -> f64 {
         let at = |point: usize| self.longer[point] + other.longer[point];
         let (mut from, mut to) = (0, POINTS);
@@ -101,7 +101,7 @@ impl Load {
         length / RATIO * (1.0 + (RATIO - 1.0) * share.clamp(0.0, 1.0))
     }
 
-    /// What all tokens of it and another take beside the price of iterations, in
+    /// Time for all tokens of this and another load without the fixed cost of iterations, in
     /// microseconds.
     fn work_us(&self, other: &Self, pace: &Pace, habits: Habits) -> f64 {
         let sum = |of: fn(&Self) -> f64| of(self) + of(other);
@@ -111,21 +111,21 @@ impl Load {
             + sum(|load| load.held) * pace.kilotoken_us / 1_000.0
     }
 
-    /// When a worker ends with it and another, in microseconds.
+    /// The end of a worker with this and another load, in microseconds.
     pub fn end_us(&self, other: &Self, pace: &Pace, habits: Habits) -> f64 {
         let work_us = self.work_us(other, pace, habits);
         let longest = self.longest(other);
         let for_memory = (self.held + other.held) / (pace.capacity_tokens * MEMORY_SHARE);
         let for_seats = (self.tokens + other.tokens) / pace.batch_max;
         let iterations = longest.max(for_memory).max(for_seats);
-        // While the longest is in a tool others are worked for, but in smaller batches.
+        // While the longest is in a tool, others run, but in smaller batches.
         let tools_us = longest * habits.tool_us;
         let (more, less) = (work_us.max(tools_us), work_us.min(tools_us));
         iterations * pace.base_us + more + less / 2.0
     }
 
-    /// Whether the work of all programs takes all workers together longer than the longest takes
-    /// alone on the fastest: then no program gains much by being set apart. None has more than
+    /// Whether the total work takes all workers together longer than the longest program takes
+    /// alone on the fastest: then no program gains much from being separated. None has more than
     /// `most` tokens.
     pub fn is_mostly_work(&self, workers: &[Pace], habits: Habits, most: f64) -> bool {
         let none = Self::default();
@@ -139,8 +139,8 @@ impl Load {
     }
 }
 
-/// Deals programs out, the longest first, each to the worker that ends first with it. Returns which
-/// worker each goes to.
+/// Deals programs out, the longest first, each to the worker that ends first with it. Returns each
+/// program's worker.
 pub fn deal_evenly(workers: &[Pace], loads: &[Load], habits: Habits) -> Vec<usize> {
     let mut piles = vec![Load::default(); workers.len()];
     let deal = |load: &Load| {

@@ -1,12 +1,12 @@
-//! When a worker ends with its group: the paper's formula, and one that lets the batch
-//! shrink as programs finish.
+//! The end of a worker with its group: the paper's formula, and one in which the batch shrinks as
+//! programs finish.
 
-/// When a worker ends with a group, in microseconds.
+/// The end of a worker with a group, in microseconds.
 ///
-/// `tail` is the sorted list from the group's longest program on, and `units` the time
-/// per token by group size ([`crate::Units::after`]), as long as the list and one more.
-/// The end must not fall when a program joins, nor when the group begins further left
-/// and ends where it did: then the greedy scan is right.
+/// `tail` is the sorted list from the group's longest program on, and `units` the time per token by
+/// group size ([`crate::Units::after`]), with one more entry than the list. The end must not fall
+/// when a program joins, nor when the group begins further left and ends at the same place: then
+/// the greedy scan is correct.
 pub trait Objective {
     /// The end for the first `size` programs of the tail, 0 for none.
     fn end_us(tail: &[f64], size: usize, units: &[f64]) -> f64;
@@ -20,14 +20,14 @@ pub trait Objective {
 pub struct Reach {
     /// Its size.
     pub size: usize,
-    /// When it ends.
+    /// The end of the group, in microseconds.
     pub end_us: f64,
     /// When a group of one more would end, above the bound; infinite where there is no
     /// further program.
     pub next_us: f64,
 }
 
-/// Formula 2: the group's longest program, all the time beside all the others.
+/// Formula 2: the time of the group's longest program, as if all others ran all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paper;
 
@@ -52,10 +52,10 @@ impl Objective for Paper {
     }
 }
 
-/// All members decode in step, and each that finishes leaves the others less
-/// disturbed: `T · Σ (l_k − l_{k+1}) · F(k)`, at most Formula 2. With a factor in
-/// proportion to the size beyond the largest batch it holds the worker's total work
-/// too. That contiguous groups are best is proven for the paper's formula alone.
+/// All members decode in step, and each that finishes slows the others down less: `T · Σ (l_k −
+/// l_{k+1}) · F(k)`, at most Formula 2. Beyond the largest batch, with a factor in proportion to
+/// the size, this includes the worker's total work. That contiguous groups are optimal is proven
+/// only for the paper's formula.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained;
 

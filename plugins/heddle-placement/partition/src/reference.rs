@@ -1,5 +1,5 @@
-//! The paper's dynamic program (Formula 3), with groups that may be empty: what
-//! [`crate::partition`] is compared with in tests and in the benchmark.
+//! The paper's dynamic program (Formula 3), with groups that may be empty: the reference for
+//! [`crate::partition`] in tests and in the benchmark.
 
 use crate::{Objective, Run};
 
@@ -7,7 +7,7 @@ use crate::{Objective, Run};
 /// workers. Takes O(n²m) evaluations of the objective.
 pub fn makespan_us<O: Objective>(lengths: &[f64], runs: &[Run<'_>]) -> Option<f64> {
     let programs = lengths.len();
-    // By programs that have been given out; so far to no worker at all.
+    // By the number of assigned programs; so far to no worker at all.
     let mut before = vec![f64::INFINITY; programs + 1];
     before[0] = 0.0;
     for run in runs {

@@ -21,29 +21,29 @@ pub struct Run<'u> {
     /// Time per token by group size, for at least as many programs as there are, and
     /// `offset` more.
     pub units: &'u Units,
-    /// Programs that each of these workers runs anyway.
+    /// Number of programs that each of these workers runs already.
     pub offset: usize,
-    /// How many such workers there are.
+    /// Number of such workers.
     pub count: usize,
 }
 
 /// A split of the sorted list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
-    /// Programs of each worker, in the order of the runs.
+    /// Number of programs of each worker, in the order of the runs.
     pub sizes: Vec<usize>,
     /// When the latest worker ends, in microseconds.
     pub makespan_us: f64,
-    /// Scans that were made.
+    /// Number of scans.
     pub probes: u32,
 }
 
-/// What a scan under a bound found.
+/// The result of a scan under a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Probe {
     /// All programs fit; the latest worker ends then.
     Fits(f64),
-    /// They do not, and under no bound below this one.
+    /// They do not fit, nor under any bound below this one.
     TooMuch(f64),
 }
 
@@ -98,7 +98,7 @@ pub fn partition<O: Objective>(lengths: &[f64], runs: &[Run<'_>]) -> Option<Part
     let (mut too_little_us, mut enough_us) = ends(runs, lengths, even::<O>(lengths, runs, workers));
     while too_little_us < enough_us {
         let between_us = f64::midpoint(too_little_us, enough_us);
-        // Rounded up to the upper end, it would be asked again for ever.
+        // Rounded up to the upper end, it would be tried again forever.
         let bound_us = if between_us < enough_us {
             between_us
         } else {
@@ -120,7 +120,7 @@ pub fn partition<O: Objective>(lengths: &[f64], runs: &[Run<'_>]) -> Option<Part
     })
 }
 
-/// The longest program takes some worker for itself at least; the even split is one.
+/// The longest program occupies some worker at least; the even split is an upper limit.
 fn ends(runs: &[Run<'_>], lengths: &[f64], even_us: f64) -> (f64, f64) {
     let longest = lengths.first().copied().unwrap_or(0.0);
     let alone = runs.iter().filter(|run| run.count > 0);
@@ -130,7 +130,7 @@ fn ends(runs: &[Run<'_>], lengths: &[f64], even_us: f64) -> (f64, f64) {
     (alone_us.min(even_us), even_us)
 }
 
-/// The latest end when all groups are of one size, or one less.
+/// The latest end if all groups have the same size, or one less.
 fn even<O: Objective>(lengths: &[f64], runs: &[Run<'_>], workers: usize) -> f64 {
     let (mut tail, mut latest_us, mut left) = (lengths, 0.0_f64, workers);
     for run in runs {

@@ -1,25 +1,25 @@
-//! How fast a worker was seen to be, where nothing was configured.
+//! Measured speeds of workers, used without a configuration.
 
 use crate::{Interference, Iteration, Pace};
 
-/// The batch that a straight line is drawn to.
+/// The batch size up to which times are linear.
 const BATCH_MAX: u32 = 1_024;
-/// Seen times are within this, in microseconds.
+/// Measured times are clamped to this range, in microseconds.
 const TIME_US: (f64, f64) = (1e-3, 1e9);
 
-/// What was seen, in microseconds.
+/// Measured times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// A token of one program alone.
+    /// Time per token of one program alone.
     pub token: f64,
-    /// What each further program adds for all.
+    /// Time that each further program adds for all.
     pub step: Option<f64>,
-    /// A token of a prompt.
+    /// Time per prompt token.
     pub prefill: Option<f64>,
 }
 
 impl Seen {
-    /// From columns, where less than 0 is not known; nothing without the time of a token.
+    /// From columns, in which negative numbers mean unknown; `None` without the time of a token.
     pub fn of(token_us: f64, step_us: f64, prefill_us: f64) -> Option<Self> {
         let known = |time: f64| (time >= 0.0).then(|| time.clamp(TIME_US.0, TIME_US.1));
         let token = known(token_us)?;
@@ -30,18 +30,19 @@ impl Seen {
         })
     }
 
-    /// What each further program adds: as the default profile has it, where that was not seen.
+    /// Time that each further program adds: from the default profile if it was not measured.
     pub fn further(self) -> f64 {
         self.step.unwrap_or(self.token / 127.0)
     }
 
-    /// How much programs disturb one another.
+    /// How much programs slow each other down.
     pub fn profile(self) -> Interference {
         let further = f64::from(BATCH_MAX - 1) * self.further() / self.token;
         Interference::new(&[(BATCH_MAX, 1.0 + further)]).unwrap_or_default()
     }
 
-    /// What iterations take. What contexts add is in what a program adds, as it was seen.
+    /// The duration of iterations. The cost of contexts is included in the measured cost of a
+    /// program.
     pub fn pace(self, capacity_tokens: u64) -> Pace {
         let iteration = Iteration {
             base_us: (self.token - self.further()).max(TIME_US.0),

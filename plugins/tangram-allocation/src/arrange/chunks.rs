@@ -1,21 +1,21 @@
-//! Chunks of devices: a state is how many of each size are free (§5.3, in place of the operator that
-//! Algorithm 4 prints).
+//! Chunks of devices: a state is the number of free chunks of each size (§5.3, instead of the
+//! operator in Algorithm 4).
 //!
-//! An action gets the smallest chunk that has its devices, split where it is larger. Whatever fits at
-//! all fits so, in any order. And since a chunk is split only where no smaller one would do, there is
-//! never more than one chunk of a size beyond those that there were: the states are few.
+//! An action gets the smallest chunk with its devices, which is split if it is larger. Whatever
+//! fits at all fits in this way, in any order. And because a chunk is only split if no smaller one
+//! suffices, there is never more than one additional chunk of a size: there are few states.
 
 use crate::queue::{Choice, Waiting};
 
-/// Stands for a sum where a state is not reached.
+/// Marks the sum of a state that is not reached.
 const NEVER_US: u64 = u64::MAX;
-/// Stands for no state.
+/// Marks no state.
 const NOWHERE: u32 = u32::MAX;
 /// Sizes of chunks.
 const LEVELS: usize = 4;
 
-/// For each head of the candidates, and each state, the least sum of run times with which that state
-/// is left, and where it came from.
+/// For each prefix of the candidates, and each final state, the least sum of run times, and the
+/// previous state.
 #[derive(Debug)]
 pub(crate) struct Table<'q> {
     candidates: &'q [Waiting],
@@ -29,7 +29,7 @@ pub(crate) struct Table<'q> {
 const CHOICES: u32 = 8;
 
 impl<'q> Table<'q> {
-    /// `None` where more than `work_max` entries would be looked at.
+    /// `None` if more than `work_max` entries would be evaluated.
     pub(crate) fn new(
         candidates: &'q [Waiting],
         chunks: [u32; LEVELS],
@@ -55,7 +55,7 @@ impl<'q> Table<'q> {
         Some(table)
     }
 
-    /// What the first so many candidates best start with: back through the table from the best state.
+    /// The best choices for the first `head` candidates, traced back from the best state.
     pub(crate) fn head(&self, head: usize) -> Vec<Choice> {
         let row = &self.sums_us[head * self.states..][..self.states];
         let best = (0..self.states).min_by_key(|&state| row[state]);
@@ -93,21 +93,21 @@ impl<'q> Table<'q> {
     }
 }
 
-/// The place of a size among the sizes; `None` for no devices.
+/// Index of a size; `None` for no devices.
 fn level(units: u32) -> Option<usize> {
     (units > 0).then(|| units.trailing_zeros() as usize)
 }
 
 /// All states, numbered.
 struct Space {
-    /// How many values each count has.
+    /// Number of values of each count.
     radix: [usize; LEVELS],
     states: usize,
 }
 
 impl Space {
     fn new(chunks: [u32; LEVELS], states_max: usize) -> Option<Self> {
-        // The largest are never made by splitting.
+        // The largest ones never result from splitting.
         let made = [1, 1, 1, 0];
         let radix: [usize; LEVELS] =
             std::array::from_fn(|size| chunks[size].max(made[size]) as usize + 1);
@@ -138,7 +138,7 @@ impl Space {
             if !take(&mut chunks, size) {
                 return NOWHERE;
             }
-            // Only states that are never reached have more than can be counted.
+            // Only unreachable states have more than can be counted.
             let counted = chunks
                 .iter()
                 .zip(self.radix)

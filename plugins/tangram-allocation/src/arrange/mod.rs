@@ -1,5 +1,5 @@
 //! The best units for the first candidates (`DPArrange`, Algorithms 3 and 4), for every number of
-//! them: the table of all has that of each head in it.
+//! them: the table for all contains that for each prefix.
 
 mod chunks;
 mod plain;
@@ -7,17 +7,17 @@ mod steps;
 
 use crate::queue::{Choice, Queue};
 
-/// Entries of a table that are looked at, at most; above that a call would take too long.
+/// Maximum number of a table's entries that are evaluated, so that a call does not take too long.
 const WORK_MAX: usize = 1 << 18;
 
-/// Arranges the heads of the candidates of one queue, which all fit with their least.
+/// Arranges prefixes of a queue's candidates, which all fit with their smallest options.
 #[derive(Debug)]
 pub(crate) enum Arrange<'q> {
-    /// Units that are alike.
+    /// Interchangeable units.
     Plain(plain::Table<'q>),
     /// Chunks of devices.
     Chunks(chunks::Table<'q>),
-    /// Step by step.
+    /// Step by step, without a table.
     Steps(steps::Steps<'q>),
 }
 
@@ -38,7 +38,7 @@ impl<'q> Arrange<'q> {
         }
     }
 
-    /// What the first so many candidates best start with.
+    /// The best choices for the first `head` candidates.
     pub(crate) fn head(&self, head: usize) -> Vec<Choice> {
         match self {
             Self::Plain(table) => table.head(head),

@@ -1,20 +1,20 @@
-//! Units that are alike: how many each gets beyond its least.
+//! Interchangeable units: how many each candidate gets beyond its smallest option.
 
 use crate::queue::{Choice, Waiting};
 
-/// For each head of the candidates, and each number of units beyond what all of it have at least, the
-/// least sum of run times with at most so many.
+/// For each prefix of the candidates, and each number of additional units, the least sum of run
+/// times with at most this many.
 #[derive(Debug)]
 pub(crate) struct Table<'q> {
     candidates: &'q [Waiting],
     /// The rows of the table, one after the other.
     sums_us: Vec<u64>,
-    /// Where the row of each head begins; one more than there are heads.
+    /// Start of each prefix's row; one more entry than prefixes.
     starts: Vec<usize>,
 }
 
 impl<'q> Table<'q> {
-    /// `None` where more than `work_max` entries would be looked at.
+    /// `None` if more than `work_max` entries would be evaluated.
     pub(crate) fn new(candidates: &'q [Waiting], units: usize, work_max: usize) -> Option<Self> {
         let widths = widths(candidates, units, work_max)?;
         let mut starts = vec![0];
@@ -35,8 +35,8 @@ impl<'q> Table<'q> {
         Some(table)
     }
 
-    /// What the first so many candidates best start with: back through the table from all units. The
-    /// least units of those that are as good.
+    /// The best choices for the first `head` candidates, traced back from all units. Of equally
+    /// good choices those with the fewest units.
     pub(crate) fn head(&self, head: usize) -> Vec<Choice> {
         let mut started: Vec<Choice> = Vec::with_capacity(head);
         let mut more = self.row(head).len() - 1;
@@ -65,8 +65,8 @@ impl<'q> Table<'q> {
     }
 }
 
-/// How many entries the row of each head has: as many as units are left beyond the least of the head,
-/// but not more than it can use. With more the last entry holds.
+/// Number of entries of each prefix's row: the units left beyond the smallest options, but not more
+/// than the prefix can use. Beyond that the last entry applies.
 fn widths(candidates: &[Waiting], units: usize, work_max: usize) -> Option<Vec<usize>> {
     let (mut left, mut usable, mut work) = (units, 0_usize, 0_usize);
     let mut widths = vec![1];
@@ -85,7 +85,7 @@ fn widths(candidates: &[Waiting], units: usize, work_max: usize) -> Option<Vec<u
     Some(widths)
 }
 
-/// The row of a head, from that of the head without its last candidate.
+/// The row of a prefix, from that of the prefix without its last candidate.
 fn fill(before: &[u64], row: &mut [u64], choices: &[Choice]) {
     let Some((least, others)) = choices.split_first() else {
         return;

@@ -1,4 +1,4 @@
-//! Step by step: more units each time where each of them saves most time.
+//! Arranges step by step: each step adds the units that save most time per unit.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,8 +7,8 @@ use treadle_plugin::FreeUnits;
 
 use crate::queue::{Choice, Waiting};
 
-/// Whether this gives the best of all, where units are alike: each step is one unit, and saves no
-/// more than the one before.
+/// Whether this is optimal for interchangeable units: each step is one unit, and saves no more than
+/// the one before.
 pub(crate) fn are_exact(candidates: &[Waiting]) -> bool {
     candidates.iter().all(|waiting| {
         let saved = |pair: &[Choice]| pair[0].us - pair[1].us;
@@ -21,7 +21,7 @@ pub(crate) fn are_exact(candidates: &[Waiting]) -> bool {
     })
 }
 
-/// Arranges without a table, from what is free.
+/// Arranges without a table, from the free units.
 #[derive(Debug)]
 pub(crate) struct Steps<'q> {
     candidates: &'q [Waiting],
@@ -33,7 +33,7 @@ impl<'q> Steps<'q> {
         Self { candidates, free }
     }
 
-    /// What the first so many candidates start with.
+    /// The choices for the first `head` candidates.
     pub(crate) fn head(&self, head: usize) -> Vec<Choice> {
         let candidates = &self.candidates[..head];
         let mut free = self.free;
@@ -65,7 +65,7 @@ impl<'q> Steps<'q> {
             } else {
                 free.take(choices[at[step.row]].units);
             }
-            // Where it no longer fits, a smaller one may.
+            // If it no longer fits, a smaller one may.
             steps.extend(best(step.row, at[step.row], &free));
         }
         let chosen = candidates.iter().zip(at);
@@ -73,7 +73,7 @@ impl<'q> Steps<'q> {
     }
 }
 
-/// More units for one candidate.
+/// An option with more units for one candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     saved_us: u64,
