@@ -454,6 +454,9 @@ mod tests {
         let set = json!([{"name": "a", "mode": "sticky", "policies": [{"policy": "x"}]}]);
         let set = SetSpec::list(set.as_array().unwrap()).unwrap().remove(0);
         let error = set.core(&CoreConfig::default()).unwrap_err().to_string();
-        assert!(error.contains("`program-aware` alone"), "{error}");
+        assert!(
+            error.contains("only in the mode `program-aware`"),
+            "{error}"
+        );
     }
 }

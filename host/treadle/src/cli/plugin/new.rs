@@ -270,7 +270,7 @@ mod tests {
             path: Some(folder.path().to_owned()),
         };
         let error = new.run(false).unwrap_err().to_string();
-        assert!(error.contains("there already"), "{error}");
+        assert!(error.contains("already exists"), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -104,7 +104,7 @@ impl PriorityPolicy for LeavesAll {
 }
 
 #[test]
-#[should_panic(expected = "leaves the one decision")]
+#[should_panic(expected = "leaves the only decision")]
 fn the_one_decision_must_be_taken() {
     Harness::new("{}").priority::<LeavesAll>();
 }
