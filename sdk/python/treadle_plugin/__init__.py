@@ -15,7 +15,7 @@ given, and `export`, which makes a policy what a component exports:
 
     Plugin, PriorityPolicy = priority.export(LongestWaiting)
 
-Import one world's module alone; a component has one world.
+Import only the module of one world; a component has one world.
 """
 
 from .config import bounded, key
