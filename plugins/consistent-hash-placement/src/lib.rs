@@ -17,7 +17,7 @@ treadle_plugin::choice! {
     pub enum Key {
         /// The group and the program's index in it.
         Program = "program",
-        /// The group alone.
+        /// Only the group.
         Group = "group",
     }
 }
@@ -25,7 +25,7 @@ treadle_plugin::choice! {
 treadle_plugin::config! {
     /// Configuration of the policy.
     pub struct Config {
-        /// What is hashed: the group and the `program`'s index in it, or the `group` alone, so that
+        /// The hashed key: the group and the `program`'s index in it, or only the `group`, so that
         /// all its programs are on one worker.
         key: Key = Key::Program;
     }

@@ -101,7 +101,7 @@ fn options(units: &'static [u32]) -> impl Strategy<Value = Vec<(u32, u64)>> {
     })
 }
 
-/// What the first so many start with is the best of all ways, and what a table of them alone says.
+/// The choices for a prefix are optimal, and equal to those of a table for only that prefix.
 fn check_heads(queue: &Queue) -> Result<(), TestCaseError> {
     let all = Arrange::new(queue);
     for head in 0..=queue.candidates {

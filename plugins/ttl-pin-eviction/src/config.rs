@@ -35,7 +35,7 @@ treadle_plugin::config! {
 /// How long a cache is pinned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Ttl {
-    /// For so many milliseconds.
+    /// For a fixed time, in milliseconds.
     Fixed { ttl_ms: u64 },
     /// As long as that is expected to cost less than it saves.
     Learnt {

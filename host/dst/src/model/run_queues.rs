@@ -259,8 +259,8 @@ impl Model {
         }
     }
 
-    /// Steps that waited for an answer are asked about again. A prompt that was to follow its cache is
-    /// sent when that answer comes, if at all.
+    /// Steps that waited for an answer are asked about again. A prompt that was to follow its cache
+    /// is sent when that answer comes, if at all.
     pub(super) fn restart_asks_again(&mut self) {
         let waits = |(_, s): &(&StepId, &StepFacts)| {
             let is_placed = self.programs[&s.program].place.is_some();

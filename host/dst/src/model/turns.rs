@@ -99,7 +99,7 @@ impl Model {
             worker,
             since_us,
         });
-        // One question is about so many programs.
+        // A question covers a limited number of programs.
         let questions = 1 + victims / (4 * self.config.candidates_max.max(1) as u64);
         let bound = self.response_us_max() * questions;
         let waited = self.settled_us - since_us;

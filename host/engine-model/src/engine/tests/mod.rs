@@ -129,7 +129,7 @@ enum Drive {
     Remembering,
     /// From event to event, with nothing to report in between.
     Events,
-    /// In steps of so many microseconds that have nothing to do with iterations.
+    /// In steps of this many microseconds, independent of iterations.
     Steps(u64),
     /// In one go.
     Go,
