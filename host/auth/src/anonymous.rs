@@ -1,9 +1,8 @@
-//! Callers without a token: who they may be.
+//! Callers without a token.
 //!
-//! A browser on the same machine also reaches a daemon on loopback, on behalf of any page that it
-//! shows, and so does a reverse proxy, on behalf of any client. So where only the address makes a
-//! caller trusted, requests of pages from elsewhere and those that a proxy forwarded are recognised
-//! by their headers and refused.
+//! A daemon on loopback is also reachable by browsers on the same machine, for any page, and by
+//! reverse proxies, for any client. So if callers are only trusted because of their address,
+//! requests of other sites' pages and of proxies are recognised by their headers and refused.
 
 use super::scope::Scope;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -17,19 +16,19 @@ const PROXY_HEADERS: [HeaderName; 3] = [
     header::VIA,
     HeaderName::from_static("x-real-ip"),
 ];
-/// What the names of `X-Forwarded-For` and its relatives begin with.
+/// Prefix of `X-Forwarded-For` and similar headers.
 const FORWARDED_START: &str = "x-forwarded";
 
-/// Why a request without a token is not taken as one of a local caller.
+/// Why a request without a token is not treated as local.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Objection {
-    /// A proxy passed it on, so its sender may be anywhere.
+    /// A proxy forwarded it, so its sender may be anywhere.
     #[error(
         "its header `{0}` shows that a proxy forwarded it; send a token, or let \
          `auth.anonymous_scope` set what all callers behind the proxy may do"
     )]
     Proxy(HeaderName),
-    /// Its Host is a name that others may point at this machine.
+    /// Its Host is a name that others can point at this machine.
     #[error(
         "its Host is neither a loopback address nor `localhost`; send a token, or call the daemon \
          by one of these"
@@ -41,7 +40,7 @@ pub enum Objection {
 }
 
 impl Objection {
-    /// The refusal of a request that a local caller needs no token for.
+    /// The refusal, on a path that local callers may use without a token.
     pub fn refusal(&self, path: &str) -> ErrorBody {
         let message = format!(
             "{path} is open only to local callers, and this request is not treated as local: {self}"
@@ -53,9 +52,9 @@ impl Objection {
 /// What callers without a token may do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Anonymous {
-    /// Their scope; none where absent.
+    /// Their scope; `None` if they have none.
     pub scope: Option<Scope>,
-    /// They are trusted for being on the same machine.
+    /// Whether they are trusted only because they are on the same machine.
     pub for_being_local: bool,
 }
 
@@ -79,7 +78,7 @@ impl Anonymous {
         }
     }
 
-    /// Why this request is not taken as one of a local caller, if it is not.
+    /// Why this request is not treated as local, if so.
     pub fn objection(&self, headers: &HeaderMap) -> Option<Objection> {
         if !self.for_being_local {
             return None;
@@ -117,8 +116,8 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Loopback addresses, and the names that mean nothing else (RFC 6761 §6.3). A name without a dot
-/// is none of them: what it resolves to depends on search domains and their resolvers.
+/// Loopback addresses, and names that always mean them (RFC 6761 §6.3). Other names without a dot
+/// do not count: they depend on search domains and resolvers.
 fn is_loopback(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host == "localhost"

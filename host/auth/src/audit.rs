@@ -1,6 +1,7 @@
-//! The audit log: every change by hand, who made it and what it was.
+//! The audit log: every manual change and who made it.
 //!
-//! One task writes what has gathered as one transaction, so a burst of changes costs few commits.
+//! One task writes waiting changes in one transaction, so that a burst of changes costs few
+//! commits.
 
 use super::now_us;
 use super::principal::Caller;
@@ -10,25 +11,25 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use treadle_store::{AuditRow, Store};
 
-/// Changes that may wait to be written; beyond it the caller that makes one waits.
+/// Most changes that wait to be written; beyond that callers wait.
 const WAITING_MAX: usize = 4_096;
-/// Changes in one transaction.
+/// Most changes in one transaction.
 const BATCH_MAX: usize = 256;
 
-/// A change: what, to what, and how that was before and after.
+/// A change: action, target, and state before and after.
 #[derive(Clone, Debug)]
 pub struct Change<'a> {
-    /// What was done: a noun and a verb in the past, such as `token.created`.
+    /// The action: a noun and a verb in the past tense, such as `token.created`.
     pub action: &'static str,
-    /// What it was done to, as the caller names it.
+    /// The changed object, by the caller's name.
     pub target: &'a str,
-    /// How that was before; null if it was not there.
+    /// The state before; null if it did not exist.
     pub before: Value,
-    /// How it is now; null if it is gone.
+    /// The state after; null if it was removed.
     pub after: Value,
 }
 
-/// The change was made, but could not be written down.
+/// The change was made, but could not be recorded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the change was made, but the audit log could not be written; the cause is in the log")]
 pub struct NotAudited;
@@ -54,10 +55,10 @@ impl Audit {
         }
     }
 
-    /// Writes a change down in the caller's tenant and waits until it is on disk.
+    /// Records a change in the caller's tenant and waits until it is on disk.
     ///
     /// # Errors
-    /// [`NotAudited`] if it did not get there.
+    /// [`NotAudited`] if it could not be written.
     pub async fn record(&self, caller: &Caller, change: Change<'_>) -> Result<(), NotAudited> {
         let (written, done) = oneshot::channel();
         let row = row(caller, &change);
@@ -65,15 +66,15 @@ impl Audit {
         done.await.map_err(|_| NotAudited)
     }
 
-    /// Writes a change down soon. For changes that the journal has too.
+    /// Records a change without waiting, for changes that are also in the journal.
     pub async fn note(&self, caller: &Caller, change: Change<'_>) {
         if self.send(row(caller, &change), None).await.is_err() {
             tracing::error!("a change was made after the audit log was closed");
         }
     }
 
-    /// Writes a change down soon that came by another way than a request: in whose tenant it was
-    /// made, by which way, and under which id.
+    /// Records a change that did not arrive as a request, without waiting: with its tenant, its
+    /// source and its id.
     pub async fn note_as(&self, tenant: &str, who: &str, id: &str, change: Change<'_>) {
         let row = AuditRow {
             id: 0,
@@ -103,7 +104,7 @@ impl Audit {
         sent.map_err(|_| NotAudited)
     }
 
-    /// Writes what is left and takes nothing more.
+    /// Writes waiting changes and accepts no more.
     pub async fn close(&self) {
         drop(self.entries.lock().ok().and_then(|mut held| held.take()));
         let writer = self.writer.lock().ok().and_then(|mut held| held.take());
@@ -136,7 +137,7 @@ async fn write(store: Arc<dyn Store>, mut received: mpsc::Receiver<Entry>) {
             .map(|entry| (entry.row, entry.written))
             .unzip();
         if let Err(error) = store.add_audit(&rows).await {
-            // The caller that waits learns it from the dropped channel.
+            // Waiting callers notice it by the dropped channel.
             tracing::error!(%error, changes = rows.len(), "the audit log could not be written");
             continue;
         }

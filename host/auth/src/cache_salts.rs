@@ -9,15 +9,15 @@ use treadle_model::Tenant;
 /// Bytes of the HMAC in a salt; engines take 1,024 characters at most.
 const SALT_BYTES: usize = 16;
 
-/// Makes salts.
+/// Computes salts.
 pub struct CacheSalts(Key);
 
 impl CacheSalts {
-    /// Keyed by what daemons share, so that all of them salt alike, or at random where that is
-    /// empty.
+    /// Keyed by the daemons' shared secret, so that all compute the same salts, or by a random key
+    /// if that is empty.
     ///
     /// # Errors
-    /// If the operating system gives no random numbers.
+    /// The operating system provides no random numbers.
     pub fn new(shared: &str) -> Result<Self, NoRandomness> {
         if !shared.is_empty() {
             return Ok(Self(Key::new(HMAC_SHA256, shared.as_bytes())));
@@ -26,8 +26,8 @@ impl CacheSalts {
         key.map(Self).map_err(|_| NoRandomness)
     }
 
-    /// The salt of a tenant's prompts, in hexadecimal digits. `own` is what its client wants to be
-    /// kept apart besides, such as one version of the weights from the next.
+    /// The salt of a tenant's prompts, in hexadecimal digits. `own` are the client's own salts,
+    /// which separate for example versions of the weights.
     pub fn of<'p>(&self, tenant: &Tenant, own: impl Iterator<Item = &'p [u8]>) -> String {
         let mut context = Context::with_key(&self.0);
         context.update(b"treadle cache salt\n");
@@ -40,7 +40,7 @@ impl CacheSalts {
         hex(&context.sign().as_ref()[..SALT_BYTES])
     }
 
-    /// A number that all daemons with the same key know, and nobody else.
+    /// A secret number that all daemons with the same key compute.
     pub fn number(&self, of: &str) -> u64 {
         let tag = sign(&self.0, format!("treadle number\n{of}").as_bytes());
         let bytes = tag.as_ref().iter().take(8);

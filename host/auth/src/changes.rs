@@ -1,4 +1,5 @@
-//! Changes of tenants and tokens: made in the store, then in the picture, then written down.
+//! Changes of tenants and tokens: made in the store, then in the directory, then recorded in the
+//! audit log.
 
 use super::audit::{Change, NotAudited};
 use super::directory::{Directory, TokenState};
@@ -17,9 +18,9 @@ use treadle_store::{StoreError, TenantRow, TokenRow};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
-/// Tenants at once.
+/// Most tenants.
 const TENANTS_MAX: usize = 1_024;
-/// Tokens at once, those that ended not long ago too.
+/// Most tokens, including recently expired and revoked ones.
 const TOKENS_MAX: usize = 8_192;
 /// Longest name of a token, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -27,7 +28,7 @@ const NAME_BYTES_MAX: usize = 200;
 /// Why nothing was changed, or why the change is not on record.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// It is not allowed, or makes no sense.
+    /// It is not allowed or invalid.
     #[error("{}", .0.message)]
     Refused(ErrorBody),
     /// The store failed.
@@ -36,12 +37,12 @@ pub enum ChangeError {
     /// The change was made, but is not in the audit log.
     #[error("{0}")]
     NotAudited(#[from] NotAudited),
-    /// No secret can be made.
+    /// No secret can be created.
     #[error("{0}")]
     Randomness(#[from] secret::NoRandomness),
 }
 
-/// Tenants have equal shares of the tokens that there may be, and so has the whole daemon.
+/// Checks the limit on tokens, of which the tenants and the whole daemon have equal shares.
 fn check_token_room(directory: &Directory, tenant: &str) -> Result<(), ChangeError> {
     let most = TOKENS_MAX / (directory.tenants.len() + 1);
     let tokens = directory.tokens.iter();
@@ -60,14 +61,14 @@ fn refused(code: ErrorCode, message: impl Into<String>) -> ChangeError {
     ChangeError::Refused(ErrorBody::new(code, message))
 }
 
-/// A token to be made.
+/// A token to be created.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// What people call it.
+    /// A descriptive name.
     pub name: String,
-    /// What it may do.
+    /// Its scope.
     pub scope: Scope,
-    /// Tenant that it acts for; `*` for the whole daemon.
+    /// Its tenant; `*` for the whole daemon.
     pub tenant: String,
     /// When it expires.
     pub expires_at_us: Option<u64>,
@@ -78,23 +79,23 @@ pub struct NewToken {
 pub struct TokenView {
     /// Its id, which is not secret.
     pub id: String,
-    /// Tenant that it acts for; `*` for the whole daemon.
+    /// Its tenant; `*` for the whole daemon.
     pub tenant: String,
-    /// What people call it.
+    /// A descriptive name.
     pub name: String,
-    /// What it may do: viewer, job, operator or admin.
+    /// Its scope: viewer, job, operator or admin.
     pub scope: String,
-    /// When it was made, in microseconds since 1970.
+    /// When it was created, in microseconds since 1970.
     pub created_at_us: u64,
-    /// When it expires, likewise.
+    /// When it expires, in microseconds since 1970.
     pub expires_at_us: Option<u64>,
-    /// When it was revoked, likewise.
+    /// When it was revoked, in microseconds since 1970.
     pub revoked_at_us: Option<u64>,
-    /// When it was last used, to the minute, likewise.
+    /// When it was last used, to the minute, in microseconds since 1970.
     pub last_used_at_us: Option<u64>,
-    /// Until when the secret before the last rotation is good, likewise.
+    /// When the secret before the last rotation expires, in microseconds since 1970.
     pub previous_until_us: Option<u64>,
-    /// The secret, in the answer that made it and nowhere else.
+    /// The secret; only in the response that created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
@@ -122,9 +123,9 @@ impl TokenView {
 pub struct TenantView {
     /// Its name.
     pub tenant: String,
-    /// When it was made, in microseconds since 1970.
+    /// When it was created, in microseconds since 1970.
     pub created_at_us: u64,
-    /// What it may use.
+    /// Its limits.
     pub limits: TenantLimits,
 }
 
@@ -139,14 +140,14 @@ impl TenantView {
     }
 }
 
-/// A view for the audit log.
+/// The JSON of a view for the audit log.
 fn logged(view: &impl Serialize) -> Value {
     // Text, numbers and flags always have a JSON form.
     serde_json::to_value(view).unwrap_or_default()
 }
 
 impl Auth {
-    /// Makes a tenant.
+    /// Creates a tenant.
     pub async fn create_tenant(
         &self,
         caller: &Caller,
@@ -178,7 +179,7 @@ impl Auth {
         Ok(after)
     }
 
-    /// Changes what a tenant may use. Its own admins may only tighten it.
+    /// Changes a tenant's limits. Its own admins may only tighten them.
     pub async fn set_limits(
         &self,
         caller: &Caller,
@@ -187,7 +188,7 @@ impl Auth {
     ) -> Result<TenantView, ChangeError> {
         let _turn = self.changing.lock().await;
         let name = tenant.tenant.name();
-        // As they are now, not as they were before this turn came.
+        // The current limits, not those from before the lock was taken.
         let directory = self.directory();
         let held = directory.tenants.get(name).map(|held| &held.limits);
         let held = held.unwrap_or(&tenant.limits);
@@ -221,7 +222,7 @@ impl Auth {
         self.store.put_tenant(&row).await
     }
 
-    /// Makes a token; its secret is in the answer and nowhere else.
+    /// Creates a token; its secret is only in the returned view.
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -275,7 +276,7 @@ impl Auth {
         check_token_room(&directory, &new.tenant)
     }
 
-    /// Gives a token a new secret; the one before stays good for a while.
+    /// Rotates a token's secret; the previous one stays valid for a while.
     pub async fn rotate_token(&self, caller: &Caller, id: &str) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         let held = self.token_of(caller, id)?;
@@ -300,7 +301,7 @@ impl Auth {
         })
     }
 
-    /// Ends a token at once.
+    /// Revokes a token immediately.
     pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         let held = self.token_of(caller, id)?;

@@ -1,7 +1,7 @@
-//! Secrets in the headers of a request: found, and taken out, so that no engine ever sees one.
+//! Secrets in the headers of a request: extracted, so that no engine ever sees one.
 //!
-//! The console keeps its token in a cookie that no script reads. It counts for requests of the
-//! daemon's own pages only, and only where no header has another.
+//! The console has its token in a cookie that scripts can't read. It only counts for requests of
+//! the daemon's own pages, and only if no header has another token.
 
 use super::secret::SECRET_START;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -13,32 +13,32 @@ pub const TENANT_HEADER: HeaderName = HeaderName::from_static("x-treadle-tenant"
 
 /// The console's cookie.
 const COOKIE: &str = "treadle_session";
-/// The cookie of a browser that is at the identity provider, where it is sent, and for how long.
+/// The cookie of a browser during sign-in, its path and its age.
 const SIGN_IN: &str = "treadle_sign_in";
 const SIGN_IN_PATH: &str = "/api/v1/session";
 const SIGN_IN_S: u32 = 600;
-/// Header in which browsers tell where the page is from that sends a request.
+/// Header with the site of the page that sends a request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long a browser keeps the console's cookie, in seconds.
 const COOKIE_S: u32 = 30 * 86_400;
 
-/// What a request brought along.
+/// The credential in a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Credential {
-    /// Nothing that is treadle's. Clients of OpenAI's interface always send a key, `EMPTY` and the
-    /// like; those go on to the engine.
+    /// No credential of treadle. OpenAI clients always send a key, such as `EMPTY`, which is passed
+    /// to the engine.
     None,
-    /// A secret that begins as treadle's do.
+    /// A secret with treadle's prefix.
     Secret(String),
     /// A JSON Web Token.
     Jwt(String),
-    /// Either, from the console's cookie.
+    /// A secret or a JWT from the console's cookie.
     Session(Box<Credential>),
     /// More than one of these.
     Several,
 }
 
-/// Takes treadle's own secrets out of the headers. JSON Web Tokens are treadle's only where
+/// Removes treadle's own secrets from the headers. JSON Web Tokens only count as treadle's with
 /// `takes_jwt`.
 pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
     let from_cookie = take_cookie(headers);
@@ -71,8 +71,8 @@ pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
     }
 }
 
-/// Has the console's cookie, where it counts, be the token that it is: where a daemon passes a request
-/// on, the one that answers does not see where it came to.
+/// Replaces a valid console cookie by its token, before a request is forwarded: the receiving
+/// daemon can't check the request's origin.
 pub fn open_cookie(headers: &mut HeaderMap, takes_jwt: bool) {
     let mut seen = headers.clone();
     if let Credential::Session(own) = take(&mut seen, takes_jwt)
@@ -84,15 +84,15 @@ pub fn open_cookie(headers: &mut HeaderMap, takes_jwt: bool) {
     }
 }
 
-/// A cookie for the browser that the console runs in; without a token the one that ends it.
+/// The cookie of a console session; without a token, the one that ends it.
 pub fn cookie(token: Option<&str>, is_encrypted: bool) -> String {
     let (value, age_s) = token.map_or(("", 0), |token| (token, COOKIE_S));
     let secure = if is_encrypted { "; Secure" } else { "" };
     format!("{COOKIE}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// A cookie for a browser that signs in with the identity provider, until it is back. It must come
-/// with the browser from there, and goes to no engine.
+/// The cookie of a browser during sign-in with the identity provider. It must be sent when the
+/// browser returns, and is never sent to engines.
 pub fn cookie_of_sign_in(pending: Option<&str>, is_encrypted: bool) -> String {
     let (value, age_s) = pending.map_or(("", 0), |pending| (pending, SIGN_IN_S));
     let secure = if is_encrypted { "; Secure" } else { "" };
@@ -101,7 +101,7 @@ pub fn cookie_of_sign_in(pending: Option<&str>, is_encrypted: bool) -> String {
     )
 }
 
-/// What that cookie holds.
+/// The content of the sign-in cookie.
 pub fn pending_sign_in(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines
@@ -111,7 +111,7 @@ pub fn pending_sign_in(headers: &HeaderMap) -> Option<String> {
     own.map(str::to_owned).next()
 }
 
-/// Takes the console's cookie out, and leaves those of others, whatever they are.
+/// Removes the console's cookie and leaves all others.
 fn take_cookie(headers: &mut HeaderMap) -> Option<String> {
     let is_own =
         |pair: &&[u8]| pair.starts_with(COOKIE.as_bytes()) && pair.get(COOKIE.len()) == Some(&b'=');
@@ -136,8 +136,8 @@ fn take_cookie(headers: &mut HeaderMap) -> Option<String> {
     Some(own)
 }
 
-/// Whether a page of this daemon sent the request, and not one of another site on behalf of its
-/// reader. Browsers say so in one header, old ones in another.
+/// Whether a page of this daemon sent the request, not one of another site. Browsers report this in
+/// one header, old ones in another.
 pub fn is_of_own_page(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     if let Some(site) = text(SITE) {
@@ -150,7 +150,7 @@ pub fn is_of_own_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What a header's value, or a token alone, is.
+/// The kind of a header's value or a bare token.
 pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     let value = value.trim();
     let text = match value.split_once(' ') {

@@ -1,5 +1,5 @@
-//! Tenants and tokens in memory, as requests are checked against them: an immutable picture that is
-//! replaced as a whole after each change.
+//! Tenants and tokens in memory, against which requests are checked: an immutable snapshot that is
+//! replaced after each change.
 
 use super::identity;
 use super::limits::{self, TenantLimits};
@@ -15,16 +15,16 @@ use treadle_model::tenant::{DEFAULT_TENANT, Tenant, WHOLE_DAEMON};
 use treadle_store::{TenantRow, TokenRow};
 use treadle_wire::ErrorCode;
 
-/// Time between two notes of when a token was last used.
+/// Shortest interval between two updates of a token's last use.
 const USE_NOTED_US: u64 = 60_000_000;
 
 /// A token.
 #[derive(Debug)]
 pub struct TokenState {
-    /// As it is stored.
+    /// The stored row.
     pub row: TokenRow,
     principal: Arc<Principal>,
-    /// When it was last used, as far as it is noted here.
+    /// When it was last used, if noted here.
     used_at_us: AtomicU64,
 }
 
@@ -36,10 +36,10 @@ pub struct Directory {
     /// Newest first.
     pub tokens: Vec<Arc<TokenState>>,
     by_hash: HashMap<Hash, (Arc<TokenState>, Which)>,
-    /// Hashes by what [`identity::name`] makes of them.
+    /// Hashes by their [`identity::name`].
     by_name: HashMap<String, Hash>,
     anonymous: Arc<Principal>,
-    /// Differs from that of every picture before.
+    /// Differs from that of every earlier snapshot.
     pub generation: u64,
 }
 
@@ -49,12 +49,12 @@ enum Which {
     BeforeRotation,
 }
 
-/// Why a secret opens nothing.
+/// Why a secret is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refused {
     /// No token has it, or its token is revoked.
     Unknown,
-    /// Its time is over.
+    /// It has expired.
     Expired,
 }
 
@@ -69,7 +69,7 @@ impl Refused {
 }
 
 impl Directory {
-    /// The picture of some rows; `before` is the one that it replaces.
+    /// Builds a snapshot from rows; `before` is the one that it replaces.
     pub fn new(
         tenants: Vec<TenantRow>,
         tokens: Vec<TokenRow>,
@@ -131,8 +131,7 @@ impl Directory {
         Ok(token.principal.clone())
     }
 
-    /// What a tenant may have of `all`, the total for all tenants: its limit if it has one, else an
-    /// equal share.
+    /// A tenant's part of the total `all`: its limit if it has one, else an equal share.
     pub fn most(
         &self,
         tenant: &str,
@@ -144,7 +143,7 @@ impl Directory {
         limits::share(own, all, self.tenants.len())
     }
 
-    /// The hash of the good token that [`identity::name`] names so.
+    /// The hash of the valid token with this [`identity::name`].
     pub fn named(&self, name: &str, now_us: u64) -> Option<&Hash> {
         let hash = self.by_name.get(name)?;
         self.good(hash, now_us).ok().map(|_| hash)
@@ -169,7 +168,7 @@ impl Directory {
         Ok(token)
     }
 
-    /// Uses of tokens that the store does not know yet.
+    /// Uses of tokens that are not stored yet.
     pub fn uses(&self) -> Vec<(String, u64)> {
         let noted = self.tokens.iter().filter_map(|token| {
             let used = token.used_at_us.load(Ordering::Relaxed);
@@ -178,7 +177,7 @@ impl Directory {
         noted.collect()
     }
 
-    /// Whether some token of an admin of the whole daemon is good.
+    /// Whether there is a valid token of an admin of the whole daemon.
     pub fn has_root(&self, now_us: u64) -> bool {
         self.tokens.iter().any(|token| {
             let row = &token.row;
@@ -205,10 +204,10 @@ fn tenant_state(row: &TenantRow, before: Option<&Directory>) -> Arc<TenantState>
     });
     let known = before.and_then(|before| before.tenants.get(row.tenant.as_str()));
     if let Some(known) = known.filter(|known| known.limits == limits) {
-        // The same bucket goes on: no change elsewhere may fill it up.
+        // The same bucket is reused: other changes must not refill it.
         return known.clone();
     }
-    // What is under way stays so.
+    // Counts of running requests are kept.
     Arc::new(TenantState {
         tenant: Tenant::new(&row.tenant),
         created_at_us: row.created_at_us,

@@ -1,5 +1,5 @@
-//! The first token: created where no token for the whole daemon is valid, printed once, and left in
-//! a file beside the store so that the command line on the same machine finds it.
+//! The first token: created if no token for the whole daemon is valid, printed once, and written to
+//! a file beside the store for the command line on the same machine.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ const FILE_NAME: &str = "admin-token";
 pub struct FirstToken {
     /// The secret.
     pub secret: String,
-    /// Where it also is, if it is anywhere.
+    /// The file that has it, if any.
     pub file: Option<PathBuf>,
 }
 
-/// Where the first token of a daemon with this store is; nowhere if the store is in memory.
+/// The file of the first token of a daemon with this store; `None` if the store is in memory.
 pub fn file_of(store: &StoreConfig) -> Option<PathBuf> {
     match store.location() {
         Location::File(path) => Some(path.parent().unwrap_or(Path::new("")).join(FILE_NAME)),
-        // Where the file would be; it is the command line's only clue.
+        // The path is the command line's only clue.
         Location::Postgres(_) if store.path != "memory" => Some(
             Path::new(&store.path)
                 .parent()
@@ -36,7 +36,7 @@ pub fn file_of(store: &StoreConfig) -> Option<PathBuf> {
 /// Writes a secret to a file that only its owner can read, replacing an existing one.
 pub(super) fn write(path: &Path, secret: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    // Where the store is a database, the folder does not exist yet.
+    // If the store is a database, the folder may not exist yet.
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

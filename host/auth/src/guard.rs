@@ -19,24 +19,24 @@ use treadle_http::{Bounded, InUse, error_response, refuse_coded, wrong_method};
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Time from the head of a request that is not for an engine to the head of its answer. Uploads may
-/// wait behind others for the compiler.
+/// Timeout from the head of a request that is not for an engine to the head of its response.
+/// Uploads may wait for the compiler.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(20);
 
-/// Who checks callers, and what each path needs.
+/// Checks callers, with the permissions of each path.
 #[derive(Clone)]
 pub struct Guard {
-    /// Who checks callers.
+    /// Authentication.
     pub auth: Arc<Auth>,
-    /// What each path needs.
+    /// The permissions of each path.
     pub permissions: Arc<Permissions>,
-    /// Bytes of all bodies that are held.
+    /// Memory for request bodies.
     pub bodies: Bounded,
     /// Longest pause within a body.
     pub body_pause_max: Duration,
 }
 
-/// Why a request goes no further.
+/// Why a request is refused.
 struct Stopped {
     error: ErrorBody,
     retry_after: Option<Duration>,
@@ -51,10 +51,10 @@ impl From<ErrorBody> for Stopped {
     }
 }
 
-/// Lets a request through that may do what it asks, with its [`Principal`] and without its secret.
+/// Admits permitted requests, with their [`Principal`] and without their secret.
 pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let Some(path) = request.extensions().get::<MatchedPath>() else {
-        // No route: the fallback answers, with nothing that is worth guarding.
+        // No route: the fallback responds, with nothing that needs protection.
         return next.run(request).await;
     };
     let route = match guard.permissions.find(request.method(), path.as_str()) {
@@ -80,7 +80,7 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
     }
 }
 
-/// What the gateway relays has deadlines of its own; any other request has this one.
+/// Runs the handler, with a timeout unless the gateway relays the request, which has its own.
 async fn answer(
     route: &Route,
     timeout: Duration,
@@ -124,8 +124,8 @@ async fn admit(
     Ok(principal)
 }
 
-/// A session that is over keeps nobody from beginning another one: for what needs nothing its browser
-/// is as one without.
+/// Identifies the caller. An expired session must not prevent a new one: on paths that need nothing
+/// it counts as absent.
 async fn identify(
     auth: &Auth,
     headers: &mut HeaderMap,
@@ -141,20 +141,20 @@ async fn identify(
     }
 }
 
-/// Whom a token is of.
+/// The owner of a token.
 ///
 /// # Errors
-/// If it is none, or not good any more.
+/// It is not a token, or no longer valid.
 pub async fn principal_of(auth: &Auth, token: &str) -> Result<Arc<Principal>, ErrorBody> {
     let credential = credentials::read(token, auth.oidc.is_some());
     let credential = credential.unwrap_or(Credential::None);
     of_credential(auth, credential).await
 }
 
-/// The token of a browser that comes back from the identity provider with a code.
+/// The token of a browser that returns from the identity provider with a code.
 ///
 /// # Errors
-/// If there is no provider, or it gives no token that is to be trusted.
+/// No provider is configured, or it issues no trusted token.
 pub async fn signed_in(
     auth: &Auth,
     pending: &Pending,
@@ -203,10 +203,10 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
     }
 }
 
-/// The tenant that a request acts in. Whether it may do what it asks is checked elsewhere.
+/// The tenant that a request acts in. Its permissions are checked elsewhere.
 ///
 /// # Errors
-/// If it needs a token and has none, its token is not valid, or it may not choose the tenant.
+/// It needs a token and has none, its token is invalid, or it may not choose the tenant.
 pub async fn tenant_of(auth: &Auth, headers: &HeaderMap) -> Result<Tenant, ErrorBody> {
     let mut headers = headers.clone();
     let principal = identify(auth, &mut headers, false).await?;
@@ -273,7 +273,7 @@ fn permit(
     let has = |scope: Scope| principal.scope.is_some_and(|own| own >= scope);
     let (allowed, wanted) = match route.needs {
         Needs::Nothing => return Ok(()),
-        // Callers without a token get there only where the configuration makes everyone an admin.
+        // Callers without a token are only admitted if the configuration makes everyone an admin.
         Needs::Token(scope) if is_anonymous => (has(Scope::Admin), scope.as_str()),
         Needs::Scope(scope) | Needs::Token(scope) => (has(scope), scope.as_str()),
         Needs::Machines if auth.has_one_tenant() => {
@@ -289,7 +289,7 @@ fn permit(
         return Ok(());
     }
     if is_anonymous {
-        // Where a token is needed in any case, being local would not have helped.
+        // If the path always needs a token, a local caller would be refused too.
         let is_open = match route.needs {
             Needs::Scope(scope) => auth.anonymous.scope >= Some(scope),
             Needs::Machines => {
@@ -314,8 +314,7 @@ fn permit(
     Err(ErrorBody::new(ErrorCode::Forbidden, message))
 }
 
-/// Reads a body that is short, within the bounds on all of them; holds another to what its tenant may
-/// send.
+/// Reads bodies with a limit, within the memory for bodies; enforces the tenant's limit on others.
 async fn bounded(
     guard: &Guard,
     request: Request,

@@ -1,9 +1,9 @@
 //! How a daemon proves that it knows a token before the client sends the token.
 //!
-//! The client names the token by something that reveals nothing of it, and sends random characters.
-//! The daemon that knows the token answers with an HMAC over them and over the address that it was
-//! reached at, keyed by the token's hash. An impostor at that address has no such key; one that
-//! forwards the question gets an answer for another address than the client has called.
+//! The client sends an id of the token that reveals nothing of it, and random characters. A daemon
+//! that knows the token responds with an HMAC over them and the address at which it was reached,
+//! keyed by the token's hash. An impostor at that address lacks the key; one that forwards the
+//! challenge gets a proof for another address than the client called.
 
 use super::secret::{Hash, hex};
 use ring::hmac::{HMAC_SHA256, Key, sign};
@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 
 /// Longest challenge, in bytes.
 pub const CHALLENGE_BYTES_MAX: usize = 128;
-/// Bytes of the HMAC that a token is named by.
+/// Number of HMAC bytes in a token's id.
 const NAME_BYTES: usize = 8;
 
-/// What a token with this hash is named by.
+/// The id of a token with this hash.
 pub fn name(hash: &Hash) -> String {
     let tag = sign(&key(hash), b"treadle token name");
     hex(&tag.as_ref()[..NAME_BYTES])
@@ -22,7 +22,7 @@ pub fn name(hash: &Hash) -> String {
 
 /// The proof that the daemon reached at this address knows the token with this hash.
 pub fn proof(hash: &Hash, reached_at: SocketAddr, challenge: &str) -> String {
-    // A socket for both IPv4 and IPv6 writes addresses of the former as ones of the latter.
+    // Dual-stack sockets show IPv4 addresses as mapped IPv6 addresses.
     let (ip, port) = (reached_at.ip().to_canonical(), reached_at.port());
     let text = format!("treadle identity\n{ip}\n{port}\n{challenge}");
     hex(sign(&key(hash), text.as_bytes()).as_ref())

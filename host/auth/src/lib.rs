@@ -1,7 +1,7 @@
 //! Authentication and authorisation: tenants, tokens, scopes, limits and the audit log.
 //!
-//! Requests are checked against a picture in memory ([`Directory`]), never against the store. A
-//! change goes to the store first and becomes the next picture.
+//! Requests are checked against a snapshot in memory ([`Directory`]), never against the store. A
+//! change is first written to the store and then creates the next snapshot.
 
 pub mod anonymous;
 pub mod audit;
@@ -49,15 +49,15 @@ pub enum AuthError {
     /// The store failed.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// No secret can be made.
+    /// No secret can be created.
     #[error("{0}")]
     Randomness(#[from] secret::NoRandomness),
-    /// The first token can't be left where the command line finds it.
+    /// The file with the first token can't be written.
     #[error(
         "the admin's token can't be written to {path}: {error}; check the folder's permissions"
     )]
     File {
-        /// Where it should be.
+        /// The file.
         path: String,
         /// The system's error.
         error: std::io::Error,
@@ -76,19 +76,19 @@ pub struct Auth {
     picture: RwLock<Arc<Directory>>,
     /// Whether this daemon is the one that writes tenants and tokens.
     keeps: AtomicBool,
-    /// Of the rows that the picture was made of, where another daemon writes them.
+    /// Fingerprint of the rows behind the directory, if another daemon writes them.
     print: AtomicU64,
-    /// One change at a time.
+    /// Serialises changes.
     changing: tokio::sync::Mutex<()>,
     rotation_grace_us: u64,
     audit_rows_max: u64,
     ended_kept_us: u64,
-    /// Where a local caller finds a token, at the end of a refusal.
+    /// Hint for local callers where to find a token, appended to refusals.
     token_hint: String,
 }
 
 impl Auth {
-    /// Reads tenants and tokens; makes a token for the whole daemon if none is good.
+    /// Reads tenants and tokens; creates a token for the whole daemon if none is valid.
     pub async fn open(
         config: &Config,
         store: Arc<dyn Store>,
@@ -110,7 +110,7 @@ impl Auth {
         let anonymous = Anonymous::of(config);
         let directory = read(&*store, anonymous, None).await?;
         let file = first_token::file_of(&config.store);
-        // Callers from elsewhere can't read it, and need not know where it is.
+        // Remote callers can't read it and should not learn its path.
         let file = file.filter(|_| config.server.listen.ip().is_loopback());
         Ok(Arc::new(Self {
             audit: Audit::start(store.clone()),
@@ -130,7 +130,7 @@ impl Auth {
         }))
     }
 
-    /// Reads again what another daemon may have changed.
+    /// Rereads what another daemon may have changed.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let (tenants, tokens) = (self.store.tenants().await?, self.store.tokens().await?);
         let print = xxh3_64(format!("{tenants:?}{tokens:?}").as_bytes());
@@ -147,11 +147,11 @@ impl Auth {
         Ok(())
     }
 
-    /// Tenants and tokens as they are now.
+    /// The current tenants and tokens.
     pub fn directory(&self) -> Arc<Directory> {
         match self.picture.read() {
             Ok(picture) => picture.clone(),
-            // A picture is swapped as a whole, so a broken lock holds a whole one.
+            // A directory is swapped as a whole, so a poisoned lock still has a valid one.
             Err(broken) => broken.into_inner().clone(),
         }
     }
@@ -161,7 +161,7 @@ impl Auth {
         self.directory().tenants.len() == 1
     }
 
-    /// Records which tokens were used and removes what has expired.
+    /// Stores which tokens were used and removes expired rows.
     pub async fn run_maintenance(&self) {
         let uses = self.directory().uses();
         let ended_before_us = now_us().saturating_sub(self.ended_kept_us);
@@ -183,7 +183,7 @@ impl Auth {
         }
     }
 
-    /// Writes down what is left.
+    /// Writes what is left to the store.
     pub async fn close(&self) {
         self.audit.close().await;
         self.run_maintenance().await;

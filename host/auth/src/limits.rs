@@ -1,37 +1,39 @@
-//! What a tenant may use.
+//! Limits of tenants.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A tenant's limits; `None` is no limit beyond those of the daemon. Once there are several tenants,
-/// `None` is an equal share of what all of them share: of all below but `plugins`, `plugin_bytes`,
-/// `body_bytes` and `requests_per_s`.
+/// A tenant's limits; `None` is no limit beyond those of the daemon. With several tenants, `None`
+/// means an equal share for all limits below except `plugins`, `plugin_bytes`, `body_bytes` and
+/// `requests_per_s`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
-    /// Plugins that it may store.
+    /// Stored plugins.
     pub plugins: Option<u64>,
-    /// Bytes of all of them together.
+    /// Bytes of all its plugins together.
     pub plugin_bytes: Option<u64>,
     /// Largest body of a request, in bytes.
     pub body_bytes: Option<u64>,
-    /// Requests in a second; as many may come at once.
+    /// Requests per second, which is also the largest burst.
     pub requests_per_s: Option<u32>,
     /// Live programs.
     pub live_programs: Option<u64>,
-    /// Steps under way at once, waiting and running, at each daemon.
+    /// Concurrent steps, waiting and running, at each daemon.
     pub steps: Option<u64>,
-    /// Bytes of its requests' bodies that each daemon holds at once.
+    /// Bytes of its request bodies in memory at each daemon.
     pub bodies_bytes: Option<u64>,
-    /// Sandboxes at once, those that are paused too, of each machine that has any.
+    /// Concurrent sandboxes, including paused ones, on each machine that runs any.
     pub sandboxes: Option<u64>,
-    /// Bytes of its sandboxes' files, of each machine that has any.
+    /// Bytes of its sandboxes' files, on each machine that runs any.
     pub sandbox_bytes: Option<u64>,
-    /// Bytes of its snapshots, and of other copies of sandboxes' files, of each machine that has any.
+    /// Bytes of its snapshots and of other copies of sandboxes' files, on each machine that has
+    /// any.
     pub snapshot_bytes: Option<u64>,
-    /// Bytes of what is kept of its actions and steps: descriptions, outputs, requests and answers.
+    /// Bytes stored for its actions and steps: descriptions, outputs, requests and responses.
     pub kept_bytes: Option<u64>,
-    /// Hundredths of each resource of actions (cores, memory, devices, quotas) that its started actions hold at once, and of the places of those that wait.
+    /// Percentage of each resource of actions (cores, memory, devices, quotas) that its started
+    /// actions may hold, and of the places of waiting actions.
     pub action_percent: Option<u64>,
     /// Whether it may store unsigned plugins.
     pub unsigned_plugins: bool,
@@ -57,15 +59,15 @@ impl Default for TenantLimits {
     }
 }
 
-/// What one of several tenants may have of `all`, the total for all tenants: its limit if it has one,
-/// else an equal share, so that no tenant takes what the others need.
+/// A tenant's part of the total `all`: its limit if it has one, else an equal share, so that no
+/// tenant starves the others.
 pub fn share(own: Option<u64>, all: u64, tenants: usize) -> u64 {
     own.unwrap_or_else(|| (all / tenants.max(1) as u64).max(1))
 }
 
 impl TenantLimits {
-    /// Whether these allow nothing that `other` does not. Of what is a share where nothing is set, no
-    /// number is known to be less.
+    /// Whether these allow nothing that `other` does not. No number is known to be less than an
+    /// unset limit that means a share.
     pub fn are_within(&self, other: &Self) -> bool {
         let within = |ours: Option<u64>, theirs: Option<u64>| match (ours, theirs) {
             (_, None) => true,
@@ -85,7 +87,7 @@ impl TenantLimits {
             && self.unsigned_plugins <= other.unsigned_plugins
     }
 
-    /// What is an equal share where it is not set.
+    /// The limits that mean an equal share if unset.
     fn shares(&self) -> [Option<u64>; 8] {
         [
             self.live_programs,
@@ -118,7 +120,7 @@ mod tests {
         };
         assert!(base.are_within(&base) && tighter.are_within(&base));
         assert!(!base.are_within(&tighter) && !looser.are_within(&base));
-        // A number may be more than the share that it takes the place of.
+        // A number may be larger than the share that it replaces.
         let with = |sandboxes| TenantLimits {
             sandboxes,
             ..base.clone()

@@ -1,22 +1,21 @@
 //! What each path requires of its caller: the guard's table.
 //!
-//! The table is made of the endpoints that a daemon serves. A path that is not in it is never
-//! served.
+//! The table is built from the daemon's endpoints. A path that is not in it is never served.
 
 use super::scope::Scope;
 use axum::http::Method;
 use std::collections::HashMap;
 
-/// What a path asks.
+/// What a path requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Needs {
-    /// Nothing.
+    /// No permission.
     Nothing,
-    /// At least this scope; anonymous callers may have it too, where the configuration allows it.
+    /// At least this scope, which anonymous callers may also have, if configured.
     Scope(Scope),
-    /// At least this scope, and a token even where anonymous callers have it.
+    /// At least this scope, and a token even if anonymous callers have it.
     Token(Scope),
-    /// An operator; once there are several tenants, one of the whole daemon: machines are shared.
+    /// An operator; with several tenants, one of the whole daemon, because machines are shared.
     Machines,
     /// An admin of the whole daemon.
     Root,
@@ -25,30 +24,31 @@ pub enum Needs {
 /// One method of one path.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The method; `None` for all of them.
+    /// The method; `None` for all methods.
     pub method: Option<Method>,
-    /// The path as the router knows it, with its parameters in braces.
+    /// The path in the router's syntax, with parameters in braces.
     pub path: String,
-    /// What it asks.
+    /// What it requires.
     pub needs: Needs,
-    /// Its body is read by the gateway, which has bounds of its own.
+    /// Whether the gateway reads its body, with its own limits.
     pub relayed: bool,
-    /// Largest body that the guard reads before the handler is asked; `None` where the gateway or
-    /// the handler reads it.
+    /// Largest body that the guard reads before calling the handler; `None` if the gateway or the
+    /// handler reads it.
     pub bytes_max: Option<usize>,
 }
 
-/// Looking at what there is.
+/// Reading.
 pub const VIEW: Needs = Needs::Scope(Scope::Viewer);
 /// Running programs.
 pub const RUN: Needs = Needs::Scope(Scope::Job);
 /// Adding and removing engines.
 pub const ENGINES: Needs = Needs::Machines;
-/// Making images of files of a machine, and removing them: beside other tenants of the whole daemon.
+/// Importing images from a machine's files, and removing images; with several tenants this needs a
+/// token of the whole daemon.
 pub const IMAGES: Needs = Needs::Token(Scope::Operator);
 /// Changing policies.
 pub const PLUGINS: Needs = Needs::Token(Scope::Operator);
-/// Changing who may do what.
+/// Changing tenants and tokens.
 pub const ADMIN: Needs = Needs::Token(Scope::Admin);
 
 /// Every route of a daemon, by its path.
@@ -60,16 +60,16 @@ pub struct Permissions {
 /// The table's entry for a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'t> {
-    /// This.
+    /// The route.
     Route(&'t Route),
     /// The path has other methods.
     OtherMethods,
-    /// The path is not in it.
+    /// The path is not in the table.
     Nothing,
 }
 
 impl Permissions {
-    /// A table of these routes; of two that fit a request the first holds.
+    /// A table of these routes; if two match a request, the first one counts.
     pub fn new(routes: impl IntoIterator<Item = Route>) -> Self {
         let mut by_path = HashMap::<String, Vec<Route>>::new();
         for route in routes {
@@ -78,7 +78,7 @@ impl Permissions {
         Self { by_path }
     }
 
-    /// Looks a request up; `path` is the one that the router matched.
+    /// Looks up a request; `path` is the one that the router matched.
     pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
         let Some(routes) = self.by_path.get(path) else {
             return Found::Nothing;

@@ -25,7 +25,7 @@ pub enum PrincipalKind {
     Token {
         /// Its id.
         id: String,
-        /// What people call it.
+        /// Its descriptive name.
         name: String,
     },
     /// A caller authenticated by the identity provider.
@@ -47,16 +47,15 @@ impl fmt::Display for PrincipalKind {
 pub struct Principal {
     /// The tenant that it acts in.
     pub tenant: Arc<TenantState>,
-    /// Its scope; none where absent.
+    /// Its scope; `None` if it has none.
     pub scope: Option<Scope>,
-    /// True for a token of the whole daemon: it may change what all tenants share, as far as its
-    /// scope goes.
+    /// True for a token of the whole daemon: within its scope it may change what all tenants share.
     pub global: bool,
     /// True for an admin of the whole daemon.
     pub root: bool,
     /// True for an admin of the whole daemon who has chosen no tenant.
     pub whole: bool,
-    /// Tenants of the daemon, its own among them.
+    /// Number of tenants of the daemon, including its own.
     pub tenants: usize,
     /// Its identity.
     pub who: PrincipalKind,
@@ -68,7 +67,7 @@ impl Principal {
         self.tenants <= 1
     }
 
-    /// A client's name for a program or a job as the core knows it.
+    /// The internal name of a client's program or job.
     pub fn inside(&self, name: &ClientName) -> String {
         self.tenant.tenant.inside(name).into_owned()
     }
@@ -78,27 +77,27 @@ impl Principal {
         self.tenant.limits.unsigned_plugins
     }
 
-    /// A name that the core knows as this client knows it; `None` if it is another tenant's.
+    /// The client's name for an internal name; `None` if it belongs to another tenant.
     pub fn outside<'n>(&self, inside: &'n str) -> Option<&'n str> {
         self.tenant.tenant.outside(inside)
     }
 
-    /// What its tenant may have of something of which the daemon has `all`: what its limit says, else
-    /// an equal share, so that no tenant takes what the others need.
+    /// Its tenant's part of a total of `all`: the tenant's limit, else an equal share, so that no
+    /// tenant starves the others.
     pub fn share(&self, own: Option<u64>, all: u64) -> u64 {
         share(own, all, self.tenants)
     }
 
-    /// Largest body that it may send, where the daemon takes `daemon_max`, in bytes.
+    /// Largest body that it may send, in bytes, if the daemon accepts `daemon_max`.
     pub fn body_bytes_max(&self, daemon_max: usize) -> usize {
         let own = self.tenant.limits.body_bytes.unwrap_or(u64::MAX);
         daemon_max.min(usize::try_from(own).unwrap_or(usize::MAX))
     }
 
-    /// Checks that another plugin may be stored, beside `count` of `bytes` together.
+    /// Checks that another plugin may be stored beside `count` plugins of `bytes` in total.
     ///
     /// # Errors
-    /// [`ErrorCode::TenantLimit`] with the limit that it would pass.
+    /// [`ErrorCode::TenantLimit`] with the limit that it would exceed.
     pub fn check_plugin(
         &self,
         count: u64,
@@ -137,7 +136,7 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     /// The address that the request came from.
     pub address: Option<SocketAddr>,
-    /// The client's `x-request-id`, or one made here.
+    /// The client's `x-request-id`, or a generated one.
     pub request_id: String,
 }
 

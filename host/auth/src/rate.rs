@@ -1,4 +1,4 @@
-//! How many requests a tenant may send: a token bucket in one number.
+//! Request rates of tenants: a token bucket in one number.
 //!
 //! The number is the time at which the bucket would be full again (the generic cell rate
 //! algorithm), so a request costs one compare-and-swap and no lock.
@@ -17,7 +17,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many requests in a second; no limit where absent.
+    /// A rate in requests per second; no limit if `None`.
     pub fn new(requests_per_s: Option<u32>) -> Self {
         let interval_ns = requests_per_s.map_or(0, |rate| 1_000_000_000 / u64::from(rate.max(1)));
         Self {

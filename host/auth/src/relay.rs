@@ -1,8 +1,8 @@
-//! How a daemon that passes a request on proves where it came from.
+//! How a daemon that forwards a request proves its origin.
 //!
-//! The daemon that answers sees the one that passes the request on as its client. The address of
-//! the client goes along, with an HMAC over it and over what is asked, keyed by the secret that
-//! daemons share: only a daemon of the cluster can say for whom it asks.
+//! The receiving daemon sees the forwarding one as its client. So the client's address is sent
+//! along with an HMAC over it and the request, keyed by the daemons' shared secret: only daemons of
+//! the cluster can act for others.
 
 use super::limits::TenantLimits;
 use super::scope::Scope;
@@ -12,47 +12,47 @@ use ring::hmac::{HMAC_SHA256, Key, sign};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Marks a request that was passed on once, and proves it; it is not passed on again.
+/// Marks a forwarded request, with a proof; it is not forwarded again.
 const PASSED_ON: HeaderName = HeaderName::from_static("x-treadle-passed-on");
-/// For whom a daemon asks one of its nodes.
+/// The caller for whom a daemon sends a request to a node.
 const VOUCHED: HeaderName = HeaderName::from_static("x-treadle-vouched");
-/// What that tenant may use.
+/// The limits of that tenant.
 const ALLOWED: HeaderName = HeaderName::from_static("x-treadle-allowed");
 /// The address that the request came from.
 const CLIENT: HeaderName = HeaderName::from_static("x-treadle-client");
 
-/// What a tenant may use, and how many tenants there are that share.
+/// A tenant's limits, and the number of tenants.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Allowed {
-    /// How many tenants there are.
+    /// Number of tenants.
     pub tenants: usize,
-    /// What this one may use.
+    /// Limits of this tenant.
     pub limits: TenantLimits,
 }
 
-/// Whom a daemon vouches for.
+/// The caller that a daemon vouches for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Vouched {
     /// The tenant.
     pub tenant: String,
-    /// What the caller may do.
+    /// The caller's scope.
     pub scope: Option<Scope>,
-    /// What the tenant may use, where that matters.
+    /// The tenant's limits, if needed.
     pub allowed: Option<Allowed>,
 }
 
-/// What a request says of how it came.
+/// How a request arrived, according to its headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Way {
     /// From its client.
     Direct,
     /// From another daemon, for this client, if that is known.
     PassedOn(Option<SocketAddr>),
-    /// From a caller that pretends to be another daemon, or from one with another secret.
+    /// From a caller that pretends to be another daemon, or a daemon with another secret.
     Unproven,
 }
 
-/// Marks a request as passed on for a client.
+/// Marks a request as forwarded for a client.
 pub fn mark(
     secret: &str,
     client: Option<SocketAddr>,
@@ -69,7 +69,7 @@ pub fn mark(
     }
 }
 
-/// Takes the mark off a request, and gives what it says.
+/// Removes the mark from a request, and returns its meaning.
 pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMap) -> Way {
     let (client, marked) = (headers.remove(CLIENT), headers.remove(PASSED_ON));
     let Some(marked) = marked else {
@@ -83,8 +83,8 @@ pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMa
     Way::PassedOn(client.parse().ok())
 }
 
-/// Vouches to a node for a request of a tenant's, with a scope or without any, and tells what the tenant
-/// may use.
+/// Adds headers that vouch to a node for a tenant's request, with its scope and the tenant's
+/// limits.
 pub fn vouch(
     secret: &str,
     (tenant, scope): (&str, Option<Scope>),
@@ -103,7 +103,7 @@ pub fn vouch(
     }
 }
 
-/// Whom a node's daemon vouches for, and what it is told of that tenant; `None` where it does not.
+/// The caller that the daemon vouches for, with its tenant's limits; `None` without a valid proof.
 pub fn vouched(
     secret: &str,
     (method, uri): (&Method, &Uri),
@@ -125,7 +125,7 @@ pub fn vouched(
     })
 }
 
-/// Digests are compared, so that time reveals nothing of the proof.
+/// Comparing digests leaks nothing of the proof through timing.
 fn is_same(marked: &HeaderValue, expected: &str) -> bool {
     let hash = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
     hash(marked.as_bytes()).as_ref() == hash(expected.as_bytes()).as_ref()

@@ -1,4 +1,4 @@
-//! What a token may do, as one of four scopes.
+//! The four scopes of tokens.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,18 +9,18 @@ use utoipa::ToSchema;
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Look at everything of its tenant.
+    /// Read everything of its tenant.
     Viewer,
     /// Run programs.
     Job,
     /// Change engines, plugins and bindings.
     Operator,
-    /// Make tokens, change the tenant's settings, read the audit log.
+    /// Create tokens, change the tenant's settings, read the audit log.
     Admin,
 }
 
 impl Scope {
-    /// All of them, rising.
+    /// All scopes, in ascending order.
     pub const ALL: [Self; 4] = [Self::Viewer, Self::Job, Self::Operator, Self::Admin];
 
     /// The scope's name.

@@ -1,20 +1,19 @@
-//! Secrets of tokens: made here, shown once, and known by their hashes from then on.
+//! Secrets of tokens: created here, shown once, and stored only as hashes.
 //!
-//! A secret is looked up by its SHA-256, so the time of a look-up reveals nothing about existing
-//! secrets.
+//! A secret is looked up by its SHA-256, so that timing reveals nothing about existing secrets.
 
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt::Write;
 
-/// What every secret begins with.
+/// Prefix of every secret.
 pub const SECRET_START: &str = "tr_";
 /// Random bytes in a secret.
 const SECRET_BYTES: usize = 32;
 /// Random bytes in the id of a token.
 const ID_BYTES: usize = 8;
 
-/// The operating system gives no random numbers.
+/// The operating system provides no random numbers.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the operating system provides no random numbers; no token can be created")]
 pub struct NoRandomness;

@@ -1,4 +1,4 @@
-//! A tenant as requests are checked against it.
+//! The state of a tenant against which requests are checked.
 
 use super::limits::TenantLimits;
 use super::rate::Rate;
@@ -13,12 +13,12 @@ pub struct TenantState {
     pub tenant: Tenant,
     /// When it was created.
     pub created_at_us: u64,
-    /// What it may use.
+    /// Its limits.
     pub limits: TenantLimits,
-    /// How many requests it may send.
+    /// Its request rate.
     pub rate: Rate,
-    /// Steps that it has under way here.
+    /// Its steps in progress at this daemon.
     pub steps: Arc<Tally>,
-    /// Bytes of its requests' bodies that are held here.
+    /// Bytes of its request bodies in memory at this daemon.
     pub bodies_bytes: Arc<Tally>,
 }

@@ -1,4 +1,4 @@
-//! The two ends of a connection, as extensions of the requests that come over it.
+//! The two ends of a connection, as extensions of its requests.
 
 use std::net::SocketAddr;
 

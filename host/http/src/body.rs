@@ -1,4 +1,4 @@
-//! Reading a request's body within its bounds of size and time.
+//! Reading a request's body with limits on size and time.
 
 use crate::coding::Coding;
 use crate::tally::InUse;
@@ -10,30 +10,29 @@ use std::time::Duration;
 use tokio::time::Instant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Bytes of a body that must come in each second, in the mean, once the time for the first pause is
-/// over.
+/// Minimum mean rate of a body in bytes per second, after the time allowed for the first pause.
 const LEAST_BYTES_PER_S: u64 = 64 << 10;
-/// Room that is made for a body because its head announces it, at most.
+/// Largest buffer that is allocated because of an announced length.
 const ANNOUNCED_ROOM_MAX: usize = 1 << 20;
 
-/// Bounds on a body.
+/// Limits on a body.
 #[derive(Debug)]
 pub struct BodyLimits {
-    /// Its bytes, as they are sent and as they are decoded.
+    /// Its size, both as sent and as decoded.
     pub bytes_max: usize,
-    /// The longest pause within it. Beyond this time 64 KiB must come in each second.
+    /// The longest pause within it. After this time 64 KiB must arrive per second.
     pub pause_max: Duration,
-    /// What its bytes count to: those of all bodies, and those of its tenant.
+    /// The tallies of its bytes: those of all bodies, and those of its tenant.
     pub in_use: InUse<2>,
 }
 
-/// Reads the whole body, and gives what its bytes count to as long as they are kept. A client that
-/// pauses for too long or sends too slowly is cut off, as is one that announces or sends too much.
-/// What is compressed is decoded; its headers say so no longer.
+/// Reads the whole body, and returns the permit for its bytes, to be held as long as they are.
+/// Clients that pause too long, send too slowly, or announce or send too much are refused.
+/// Compressed bodies are decoded, and their headers adapted.
 ///
 /// # Errors
-/// `body_too_large`, `client_timeout`, `overloaded` and `tenant_busy` where too much is held
-/// already, `invalid_json` if the body breaks off, `unsupported_encoding`.
+/// `body_too_large`, `client_timeout`, `overloaded` or `tenant_busy` if memory for bodies is full,
+/// `invalid_json` if the body ends early, `unsupported_encoding`.
 pub async fn read(
     headers: &mut HeaderMap,
     body: Body,
@@ -100,7 +99,7 @@ async fn read_sent(
     Ok(whole.freeze())
 }
 
-/// The next bytes of a body of which `so_far` have come since it `began`; `None` at its end.
+/// The next bytes of a body of which `so_far` have arrived since it `began`; `None` at its end.
 async fn next_part(
     body: &mut Body,
     began: Instant,
@@ -131,13 +130,13 @@ async fn next_part(
     }
 }
 
-/// When the next bytes must be there: bytes earn time, and no pause is longer than one may be.
+/// The deadline of the next bytes: received bytes earn time, up to the longest pause.
 fn deadline(began: Instant, now: Instant, so_far: usize, pause_max: Duration) -> Instant {
     let earned = Duration::from_millis(so_far as u64 * 1_000 / LEAST_BYTES_PER_S);
     (began + pause_max + earned).min(now + pause_max)
 }
 
-/// As many bytes are held as may be: of all tenants (0), of the caller's (1).
+/// The limit on bytes of bodies is reached: of all tenants (0), or of the caller's (1).
 fn too_many(tally: usize) -> ErrorBody {
     if tally == 0 {
         let message = "the daemon's memory for request bodies is full; retry, or raise \

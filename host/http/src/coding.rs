@@ -1,5 +1,5 @@
-//! Content codings of request bodies (RFC 9110 §8.4): what clients compress is decoded here, and
-//! counts with the bytes that it decodes to.
+//! Content codings of request bodies (RFC 9110 §8.4): compressed bodies are decoded here, and
+//! limits apply to the decoded bytes.
 
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
@@ -7,14 +7,14 @@ use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use std::io::Read;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// The codings that are taken, for the header of a refusal.
+/// The supported codings, for the header of a refusal.
 pub(crate) const TAKEN: &str = "gzip, deflate, zstd";
-/// Decoded at once, before other tasks have their turn.
+/// Bytes that are decoded before yielding to other tasks.
 const PIECE_BYTES: usize = 64 << 10;
-/// A zstd frame may refer back so far, as HTTP has it (RFC 9659): 8 MiB.
+/// The largest zstd window in HTTP (RFC 9659): 8 MiB.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// How a body is coded.
+/// A content coding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Coding {
     Gzip,
@@ -23,7 +23,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// What the head of a request says; `None` for a body as it is.
+    /// The coding in a request's headers; `None` for an uncompressed body.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, ErrorBody> {
         let mut found = None;
         for value in headers.get_all(header::CONTENT_ENCODING) {
@@ -58,8 +58,8 @@ impl Coding {
         })
     }
 
-    /// The body as it was before it was coded; `None` where that is longer than `bytes_max`, however
-    /// little was sent. Each piece is put down with `hold` before the next one is decoded.
+    /// Decodes a body; `None` if it is longer than `bytes_max`. Each piece is accounted with `hold`
+    /// before the next one is decoded.
     pub(crate) async fn decode(
         self,
         coded: &[u8],
@@ -87,7 +87,7 @@ impl Coding {
     }
 }
 
-/// Refuses a body that is coded, where none is decoded.
+/// Refuses compressed bodies, for paths that don't decode them.
 ///
 /// # Errors
 /// `unsupported_encoding` if it is.

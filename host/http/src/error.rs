@@ -1,14 +1,14 @@
-//! Errors as clients see them.
+//! Errors as HTTP responses.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// When to ask again after a refusal for want of room, in seconds.
+/// `Retry-After` of refusals because of limits, in seconds.
 const RETRY_AFTER_S: &str = "1";
 
-/// An error as clients see it: a stable code, and a message with a remedy.
+/// The response for an error: a stable code, and a message with a remedy.
 pub fn error_response(error: &ErrorBody) -> Response {
     let mut response = Response::new(Body::from(error.to_json()));
     *response.status_mut() =
@@ -30,12 +30,12 @@ pub fn error_response(error: &ErrorBody) -> Response {
     response
 }
 
-/// The same from a code and a message.
+/// The response for a code and a message.
 pub fn refuse(code: ErrorCode, message: impl Into<String>) -> Response {
     error_response(&ErrorBody::new(code, message))
 }
 
-/// The path is there, but not for this method.
+/// The path exists, but not for this method.
 pub fn wrong_method(method: &Method, uri: &Uri) -> Response {
     let message = format!("{} does not support {method}", uri.path());
     refuse(ErrorCode::MethodNotAllowed, message)

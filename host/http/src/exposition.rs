@@ -2,21 +2,21 @@
 
 use std::fmt::{Display, Write};
 
-/// A counter of its own.
+/// A whole counter metric.
 pub fn counter(name: &str, help: &str, value: u64) -> String {
     let mut text = Exposition::default();
     text.counter(name, help, value);
     text.0
 }
 
-/// A gauge of its own.
+/// A whole gauge metric.
 pub fn gauge(name: &str, help: &str, value: u64) -> String {
     let mut text = Exposition::default();
     text.gauge(name, help, value);
     text.0
 }
 
-/// A label's value.
+/// Escapes a label's value.
 pub fn escape(label: &str) -> String {
     label
         .replace('\\', "\\\\")
@@ -24,7 +24,7 @@ pub fn escape(label: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// Metrics, one after another.
+/// Builds a page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition(String);
 
@@ -55,7 +55,7 @@ impl Exposition {
         self.row(name, "", value);
     }
 
-    /// All of it.
+    /// The page.
     pub fn into_string(self) -> String {
         self.0
     }

@@ -1,9 +1,9 @@
-//! Headers of every answer, that keep a browser from taking data for a page: whatever is in them came
-//! from clients, engines and programs, and the console has the same origin.
+//! Headers of every response that keep browsers from rendering data as a page: the data comes from
+//! clients, engines and programs, and the console has the same origin.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// Of an answer that says nothing else: it loads and runs nothing, is of no origin, and in no frame.
+/// The default policy: a response loads and runs nothing, has no origin, and can't be framed.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'; sandbox";
 

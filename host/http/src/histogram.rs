@@ -1,4 +1,4 @@
-//! How long something took, as Prometheus counts it.
+//! Histograms of durations for Prometheus.
 
 use crate::Exposition;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ const BUCKETS_S: [f64; 12] = [
     0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 3_600.0,
 ];
 
-/// Counts of times, from a millisecond to an hour.
+/// A histogram of durations, from a millisecond to an hour.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS_S.len()],
@@ -18,7 +18,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// It took so long.
+    /// Records a duration.
     pub fn observe(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         if let Some(bucket) = BUCKETS_S.iter().position(|bound| seconds <= *bound) {
@@ -29,7 +29,7 @@ impl Histogram {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its rows, under the labels of the metric `name` that was begun.
+    /// Renders its rows with these labels, after the head of the metric `name`.
     pub fn render(&self, text: &mut Exposition, name: &str, labels: &str) {
         let bucket = format!("{name}_bucket");
         let within = |bound: &str| match labels {

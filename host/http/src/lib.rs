@@ -1,5 +1,5 @@
-//! Plumbing of HTTP that client and server sides share: pooled connections to engines, accepting
-//! connections within bounds, reading bodies, errors as responses, Prometheus' text format.
+//! HTTP building blocks for clients and servers: pooled connections to engines, accepting
+//! connections with limits, reading bodies, errors as responses, Prometheus' text format.
 
 mod address;
 pub mod body;

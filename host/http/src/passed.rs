@@ -1,11 +1,10 @@
-//! What of an engine's head reaches clients. An engine is no part of the daemon: what it answers is in
-//! the origin of the console, so it sets no cookies there, allows no pages of other sites, leads nobody
-//! elsewhere, asks for no passwords, and is no page itself.
+//! Filters the response headers of engines. Engines are not trusted like the daemon, but their
+//! responses have the console's origin: they may not set cookies, allow other origins, redirect,
+//! ask for passwords, or be rendered as pages.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Headers that say something of the answer, of its request or of the engine's limits, and that
-/// change nothing in a browser.
+/// Headers about the response, its request or the engine's limits that have no effect in browsers.
 const PASSED: [HeaderName; 10] = [
     header::CACHE_CONTROL,
     header::CONTENT_ENCODING,
@@ -18,10 +17,10 @@ const PASSED: [HeaderName; 10] = [
     HeaderName::from_static("retry-after-ms"),
     HeaderName::from_static("x-request-id"),
 ];
-/// What the names of limits begin with, OpenAI's and Anthropic's.
+/// Prefixes of OpenAI's and Anthropic's headers for rate limits.
 const PASSED_STARTS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 
-/// Kinds of answers that no browser makes a page of.
+/// Content types that browsers don't render as a page.
 const DATA: [&str; 5] = [
     "application/json",
     "application/problem+json",
@@ -32,7 +31,7 @@ const DATA: [&str; 5] = [
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// The headers of an engine's answer that go on to the client.
+/// The headers of an engine's response that are sent to the client.
 pub fn of_engine(headers: &HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in headers {
@@ -47,7 +46,7 @@ pub fn of_engine(headers: &HeaderMap) -> HeaderMap {
     passed
 }
 
-/// The kind of an answer: as the engine says where that is data, else as text or bytes.
+/// The content type of a response: the engine's own if that is data, else text or bytes.
 fn kind_of(said: &HeaderValue) -> HeaderValue {
     let text = said.to_str().unwrap_or_default().to_ascii_lowercase();
     let essence = text.split([';', ',']).next().unwrap_or_default().trim();

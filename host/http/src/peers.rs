@@ -1,11 +1,11 @@
-//! How many connections each peer has.
+//! Counts connections per peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Connections by the address that they came from. Addresses of IPv6 count by their first 64 bits:
-/// the rest is a host's to choose.
+/// Connections by client address. IPv6 addresses count by their first 64 bits, since hosts choose
+/// the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Peers(Mutex<HashMap<IpAddr, usize>>);
 

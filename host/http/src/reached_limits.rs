@@ -1,10 +1,10 @@
-//! What the log tells of limits on connections, each once in a while.
+//! Rate-limited log messages about limits on connections.
 
 use std::io;
 use std::net::SocketAddr;
 use treadle_trust::{Rarely, note_shortage};
 
-/// How often each limit was reached since that was told.
+/// How often each limit was reached since its last message.
 #[derive(Default)]
 pub(crate) struct ReachedLimits {
     all: Rarely,
@@ -13,7 +13,7 @@ pub(crate) struct ReachedLimits {
 }
 
 impl ReachedLimits {
-    /// As many connections are open as may be.
+    /// The limit on connections is reached.
     pub(crate) fn connections_max(&self, limit: usize) {
         if let Some(times) = self.all.happens() {
             tracing::warn!(
@@ -26,7 +26,7 @@ impl ReachedLimits {
         }
     }
 
-    /// An address has as many connections as it may.
+    /// The limit on connections of one address is reached.
     pub(crate) fn address_max(&self, peer: SocketAddr, limit: usize) {
         if let Some(closed) = self.of_address.happens() {
             tracing::warn!(

@@ -1,13 +1,13 @@
-//! When a server that refuses for now may be asked again (RFC 9110 §10.2.3).
+//! The `Retry-After` header (RFC 9110 §10.2.3).
 
 use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, header};
 
-/// The longest time that is believed.
+/// The longest accepted time.
 const MAX: Duration = Duration::from_hours(24);
 
-/// How long to wait, from seconds or from a date; 0 where the server does not say.
+/// How long to wait, from seconds or a date; 0 without the header.
 pub fn retry_after(headers: &HeaderMap) -> Duration {
     retry_after_at(headers, SystemTime::now())
 }
@@ -21,7 +21,7 @@ fn retry_after_at(headers: &HeaderMap, now: SystemTime) -> Duration {
     };
     let wait = match told.parse::<u64>() {
         Ok(s) => Some(Duration::from_secs(s)),
-        // A date that is past means now.
+        // A past date means now.
         Err(_) => httpdate::parse_http_date(told)
             .ok()
             .map(|date| date.duration_since(now).unwrap_or_default()),

@@ -1,5 +1,5 @@
-//! Accepting connections: no delay, bounds on their number, in all and by peer, timeouts for heads and
-//! for clients that don't read, and a graceful end for requests in flight.
+//! Accepting connections: no delay, limits on their number in total and per peer, timeouts for
+//! heads and for clients that don't read, and graceful shutdown.
 
 use crate::address::{ClientAddress, Encrypted, ServedAddress};
 use crate::guarded::guard;
@@ -24,31 +24,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use treadle_trust::{Acceptor, Stream};
 
-/// Pause after an accept that failed, so that a shortage of files passes.
+/// Pause after a failed accept, to wait out a shortage of files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bounds on connections.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at once; further ones wait to be accepted.
+    /// Most concurrent connections; further ones wait to be accepted.
     pub connections_max: usize,
-    /// Connections at once that come from one address; further ones are closed.
+    /// Most concurrent connections from one address; further ones are closed.
     pub address_connections_max: usize,
     /// Time that a client has for the whole head of its first request.
     pub first_head_timeout: Duration,
     /// Time that a client has for its request's headers.
     pub header_read_timeout: Duration,
-    /// Time for which a client may take nothing of what is written to it.
+    /// How long a client may read nothing while data is being written to it.
     pub write_pause_max: Duration,
     /// Time that requests in flight have to end at shutdown.
     pub shutdown_grace: Duration,
 }
 
-/// A port, and what it proves itself with if it speaks TLS.
+/// A port, with a certificate if it uses TLS.
 pub struct Listener {
     /// The port.
     pub tcp: TcpListener,
-    /// What makes its connections encrypted ones.
+    /// The TLS acceptor, if the port uses TLS.
     pub tls: Option<Acceptor>,
 }
 
@@ -121,7 +121,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
 }
 
-/// The connection as the port speaks; nothing if the client does not speak TLS in time.
+/// The connection, with TLS if configured; `None` if the handshake fails or takes too long.
 async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) -> Option<Stream> {
     let Some(tls) = tls else {
         return Some(stream.into());
@@ -172,13 +172,13 @@ async fn attend(
     let connection = http.serve_connection(stream, service);
     let silent = until_silent(asked, limits.first_head_timeout);
     tokio::select! {
-        // Clients that vanish are an everyday matter; their steps report it.
+        // Disconnected clients are normal; their steps report it.
         _ = until_closed(connection.with_upgrades(), closed) => {}
         () = silent => {}
     }
 }
 
-/// Completes if no request has come in this time.
+/// Completes if no request has arrived in this time.
 async fn until_silent(asked: Arc<AtomicBool>, timeout: Duration) {
     tokio::time::sleep(timeout).await;
     if asked.load(Ordering::Relaxed) {
@@ -186,7 +186,7 @@ async fn until_silent(asked: Arc<AtomicBool>, timeout: Duration) {
     }
 }
 
-/// Serves a connection; once all are to be closed, to the end of its present request.
+/// Serves a connection; at shutdown, to the end of its current request.
 async fn until_closed<S>(
     connection: UpgradeableConnection<TokioIo<Steady>, S>,
     mut closed: watch::Receiver<bool>,

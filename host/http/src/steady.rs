@@ -1,4 +1,4 @@
-//! A connection whose peer has to take what is written to it.
+//! A connection whose peer must read what is written to it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use treadle_trust::Stream;
 
-/// A connection that breaks once a write has made no progress for some time: a client that never
-/// reads its stream loses it.
+/// A connection that is closed once a write has made no progress for some time, so that a client
+/// which never reads its stream loses it.
 pub(crate) struct Steady {
     stream: Stream,
     pause_max: Duration,
@@ -82,7 +82,7 @@ impl AsyncWrite for Steady {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         match self.stream {
-            // TLS holds back what the peer does not take yet.
+            // TLS buffers what the peer does not read yet.
             Stream::Tls(_) => self.within_pause(context, flushed),
             Stream::Plain(_) => flushed,
         }

@@ -1,21 +1,21 @@
-//! What is in use of something that requests share, and a request's part of it.
+//! Usage of a shared resource, and each request's part of it.
 
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much of something is in use at present: bytes of bodies, steps.
+/// The amount of a resource that is in use, such as bytes of bodies or steps.
 #[derive(Debug, Default)]
 pub struct Tally(AtomicU64);
 
 impl Tally {
-    /// How much is in use.
+    /// The amount in use.
     pub fn used(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A tally, and how much of it may be in use for a request to get more.
+/// A tally and its limit.
 pub type Bounded = (Arc<Tally>, u64);
 
 /// A request's part of some tallies, given back when it is dropped.
@@ -26,7 +26,7 @@ pub struct InUse<const N: usize> {
 }
 
 impl<const N: usize> InUse<N> {
-    /// Nothing yet.
+    /// A part of these tallies that is still empty.
     pub fn new(of: [Bounded; N]) -> Self {
         Self { of, used: 0 }
     }
@@ -34,8 +34,7 @@ impl<const N: usize> InUse<N> {
     /// Uses more of each tally.
     ///
     /// # Errors
-    /// With the number of the first tally of which there is not so much left; then none has
-    /// changed.
+    /// The index of the first tally whose limit would be exceeded; then no tally has changed.
     pub fn grow(&mut self, more: u64) -> Result<(), usize> {
         for (at, (tally, max)) in self.of.iter().enumerate() {
             let before = tally.0.fetch_add(more, Ordering::Relaxed);

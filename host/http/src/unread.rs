@@ -1,7 +1,8 @@
-//! Bodies of requests that are answered before all of them has come: the rest is read and dropped.
+//! Bodies of requests that are answered before they have fully arrived: the rest is read and
+//! dropped.
 //!
-//! A connection that is closed while its client still sends is reset, and the reset overtakes the
-//! answer with the reason: a client that sends a large body and is refused would see a dead server.
+//! Closing a connection while its client still sends resets it, and the reset overtakes the
+//! response: a client whose large body is refused would only see a broken connection.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -12,24 +13,24 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How much of a body is read and dropped before its connection closes: more than anybody sends by
-/// mistake.
+/// How much of a body is read and dropped before its connection is closed: more than a client sends
+/// by mistake.
 const REST_BYTES_MAX: usize = 256 << 20;
 /// For how long it is read.
 const REST_MAX: Duration = Duration::from_secs(10);
 
-/// The body of a request. What is not read of it while this lives is read and dropped after.
+/// The body of a request. When this is dropped, the unread rest is read and discarded.
 pub(crate) struct ReadOut {
     /// Absent once it has ended.
     body: Option<Incoming>,
-    /// Whether the client sends nothing before it is asked to.
+    /// Whether the client waits for `100 Continue`.
     waits: bool,
 }
 
 impl ReadOut {
     /// A request with such a body.
     pub(crate) fn within(request: Request<Incoming>) -> Request<Self> {
-        // The only expectation that there is.
+        // `100-continue` is the only defined expectation.
         let waits = request.headers().contains_key(EXPECT);
         request.map(|body| Self {
             body: Some(body),
@@ -46,7 +47,7 @@ impl Body for ReadOut {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        // To read is to ask for it.
+        // Reading sends `100 Continue`.
         self.waits = false;
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
@@ -74,14 +75,14 @@ impl Drop for ReadOut {
         let Some(rest) = rest.filter(|_| !self.waits) else {
             return;
         };
-        // Without a runtime there are no connections any more either.
+        // Without a runtime there are no connections left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(read_out(rest));
         }
     }
 }
 
-/// Reads a body to its end, unless that is far away.
+/// Reads a body to its end, within limits on size and time.
 async fn read_out(mut body: Incoming) {
     let rest = async {
         let mut left = REST_BYTES_MAX;

@@ -1,5 +1,4 @@
-//! The way to engines: pooled connections, no delay, headers without those
-//! that concern one hop only.
+//! The client for engines: pooled connections, no delay, without hop-by-hop headers.
 
 use axum::http::{HeaderMap, HeaderName, Method, Request, Response, Uri, header};
 use bytes::Bytes;
@@ -26,9 +25,9 @@ const HOP_HEADERS: [HeaderName; 9] = [
 /// Idle connections kept per engine.
 const IDLE_CONNECTIONS_MAX: usize = 1_024;
 
-/// How long a connection may idle: far less than the 5 s after which the servers of vLLM, SGLang and
-/// llama.cpp close it, so that no request meets a connection that is about to close, even where
-/// either side stalls for seconds.
+/// How long a connection may idle: much less than the 5 s after which vLLM, SGLang and llama.cpp
+/// close it, so that no request uses a connection that is about to close, even if either side
+/// stalls for seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// The name of a server that closes a connection after each event stream, without announcing it.
@@ -40,13 +39,13 @@ pub struct Upstream {
     client: Client<Connector, Full<Bytes>>,
 }
 
-/// Why an engine could not be asked.
+/// Why a request to an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The request could not be built.
     #[error("the engine's URL and path are not a valid address: {0}")]
     Address(String),
-    /// No connection came about.
+    /// The connection could not be established.
     #[error("no connection to the engine: {0}")]
     Connect(String),
     /// The connection broke before an answer.
@@ -55,12 +54,12 @@ pub enum UpstreamError {
 }
 
 impl Upstream {
-    /// A client for any address that gives a connection `connect_timeout` to come about.
+    /// A client for any address, with a timeout for connecting.
     pub fn new(connect_timeout: Duration) -> Self {
         Self::over(Connector::to_all(connect_timeout))
     }
 
-    /// A client whose connections a connector opens. It follows no redirect.
+    /// A client that uses a connector. It follows no redirects.
     pub fn over(connector: Connector) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -85,7 +84,7 @@ impl Upstream {
             .parse()
             .map_err(|e| UpstreamError::Address(format!("{address}: {e}")))?;
         let mut kept = end_to_end(headers);
-        // Answers are read as they pass, which compressed ones could not be.
+        // Responses are parsed in passing, which needs them uncompressed.
         kept.remove(header::ACCEPT_ENCODING);
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -113,7 +112,7 @@ impl Upstream {
     }
 }
 
-/// The headers that go on to the next hop.
+/// The end-to-end headers, for the next hop.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
@@ -124,8 +123,8 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Whether the server will close the connection after this answer. A request that came upon it
-/// meanwhile would be lost.
+/// Whether the server will close the connection after this response, so that a reused one would
+/// lose a request.
 fn closes_after(answer: &HeaderMap) -> bool {
     let begins = |name: HeaderName, with: &str| {
         let value = answer.get(name).and_then(|value| value.to_str().ok());

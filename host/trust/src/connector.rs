@@ -1,5 +1,5 @@
-//! The way to other servers: names are resolved, addresses checked, and certificates verified, when
-//! a connection is made and at no other time.
+//! Connections to other servers: whenever one is opened, the name is resolved, the address checked
+//! and the certificate verified.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It is no URL of a server.
+    /// The URL is invalid.
     #[error("{0}")]
     Url(#[from] UrlError),
-    /// It is not one to connect to.
+    /// The address is refused.
     #[error("{0}")]
     Refused(#[from] Refused),
-    /// Its name is not known.
+    /// The name can't be resolved.
     #[error("{host} can't be resolved: {error}")]
     Name {
         /// The name.
@@ -36,10 +36,10 @@ pub enum ConnectError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// Nothing answers there.
+    /// The connection failed.
     #[error("{0}")]
     Connect(String),
-    /// It does not prove what it is.
+    /// The TLS handshake failed.
     #[error(
         "the TLS handshake with {host} failed: {error}; its certificate must be from an authority \
          in `tls.ca` (`--ca` of the command line)"
@@ -67,7 +67,7 @@ struct Parts {
 }
 
 impl Connector {
-    /// A connector that gives a connection `timeout` to come about.
+    /// A connector with a timeout for connecting.
     pub fn new(targets: Targets, trust: Trust, timeout: Duration) -> Self {
         Self(Arc::new(Parts {
             targets,
@@ -122,8 +122,8 @@ impl Connector {
         Err(last)
     }
 
-    /// The addresses of a host. One that may not be connected to rules out the others too: the name
-    /// is another's to point somewhere.
+    /// The addresses of a host. One refused address also rules out the others, since the name is
+    /// under another's control.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         self.0.targets.check_host(host)?;
         let found = tokio::net::lookup_host((host, port)).await;

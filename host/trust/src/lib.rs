@@ -1,6 +1,5 @@
-//! What a daemon trusts: which addresses it connects to, whose certificates it accepts, texts that
-//! are never shown, and files that only its user can read. And what its log tells of limits on
-//! connections.
+//! Trust of a daemon: allowed addresses, accepted certificates, secrets that are never shown, and
+//! files that only its user can read. Also rate-limited log messages about connection limits.
 //!
 //! Every connection that a daemon opens over HTTP is made by a [`Connector`], so that addresses and
 //! certificates are checked in one place.

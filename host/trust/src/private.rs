@@ -7,8 +7,8 @@ use std::path::Path;
 /// Permissions of anybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Creates a folder for its owner alone, or takes from others what they may do with one that is
-/// there. One that belongs to another user stays as it is, which is logged.
+/// Creates a folder that only its owner can access, or removes others' permissions from an existing
+/// one. One that belongs to another user is unchanged, which is logged.
 ///
 /// # Errors
 /// It can't be created.
@@ -18,11 +18,11 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     make_private(path)
 }
 
-/// Creates a file for its owner alone, or takes from others what they may do with one that is
-/// there.
+/// Creates a file that only its owner can access, or removes others' permissions from an existing
+/// one.
 ///
-/// One that is there is not opened: closing it would end the locks that this process holds on it,
-/// through whichever handle (POSIX), such as those of SQLite.
+/// An existing file is not opened: closing it would release this process's POSIX locks on it, such
+/// as those of SQLite.
 ///
 /// # Errors
 /// It can't be created.
@@ -31,7 +31,7 @@ pub fn private_file(path: &Path) -> io::Result<()> {
     let options = options.append(true).mode(0o600);
     match options.clone().create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match make_private(path) {
-            // A link to a file that is not there yet.
+            // A link to a file that does not exist yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 options.create(true).open(path)?;
                 make_private(path)
@@ -42,11 +42,11 @@ pub fn private_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes from others what they may do with a file or a folder. One that belongs to another user
-/// stays as it is, which is logged, as is every change.
+/// Removes others' permissions from a file or a folder. One that belongs to another user is
+/// unchanged; both cases are logged.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn make_private(path: &Path) -> io::Result<()> {
     let seen = std::fs::metadata(path)?;
     let mode = seen.permissions().mode() & 0o7777;

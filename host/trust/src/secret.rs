@@ -1,20 +1,20 @@
-//! Texts that are never shown.
+//! Secrets that are never shown.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What stands where a secret would.
+/// Placeholder for a secret.
 const REDACTED: &str = "[redacted]";
 
-/// A secret, or a URL that may hold a password. However it is printed or written, the secret does
-/// not come out; [`Self::reveal`] alone gives it.
+/// A secret, or a URL that may have a password. Printing or serialising it never shows the secret;
+/// only [`Self::reveal`] does.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Makes a secret of a text.
+    /// Wraps a secret text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -24,13 +24,13 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A form to be shown: nothing where there is none, a URL without what is secret in it, and
-    /// otherwise that there is one.
+    /// The form for display: empty if the secret is, a URL without its secret parts, or else a
+    /// placeholder.
     fn shown(&self) -> String {
         if self.0.is_empty() {
             return String::new();
@@ -39,7 +39,7 @@ impl Secret {
     }
 }
 
-/// A URL without what is secret in its user and its query; `None` if it is no URL.
+/// A URL without secrets in its user and query; `None` if it is not a URL.
 fn without_password(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     // A password may hold what should have been encoded: all before the last @ may be one.

@@ -1,17 +1,17 @@
-//! Limits that are reached, told in the log: each once in a while, however often it is met.
+//! Rate-limited log messages about reached limits.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two messages about one limit.
+/// Pause between two messages about one limit.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The process has as many open files as it may (`EMFILE`).
+/// The process's limit on open files is reached (`EMFILE`).
 const PROCESS_IS_FULL: i32 = 24;
-/// The machine has as many as it may (`ENFILE`).
+/// The machine's limit on open files is reached (`ENFILE`).
 const MACHINE_IS_FULL: i32 = 23;
 
-/// How often something happened since it was last told.
+/// How often something happened since the last message.
 #[derive(Debug, Default)]
 pub struct Rarely(Mutex<Seen>);
 
@@ -30,7 +30,7 @@ impl Rarely {
         }))
     }
 
-    /// It happens; gives how often it has since it was told, if it is to be told now.
+    /// Counts an event; returns the count since the last message if a message is due.
     pub fn happens(&self) -> Option<u64> {
         self.happens_at(Instant::now())
     }
@@ -49,7 +49,7 @@ impl Rarely {
     }
 }
 
-/// Tells of a connection that did not come about for want of files.
+/// Logs a connection that failed because of the limit on open files.
 pub fn note_shortage(error: &io::Error) {
     static SHORT: Rarely = Rarely::new();
     let whose = match error.raw_os_error() {

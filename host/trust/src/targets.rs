@@ -1,6 +1,6 @@
-//! Which addresses a daemon connects to for others' sake: engines are registered by clients, and a
-//! daemon that connects to whatever it is told opens a network that its clients can't see. The same
-//! holds for the requests of actions.
+//! Addresses that a daemon may connect to on others' behalf (protection against SSRF): clients
+//! register engines and send requests of actions, and must not reach networks that only the daemon
+//! can.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -13,18 +13,18 @@ mod metadata;
 mod private_range;
 mod public_host;
 
-/// Where an operator lists the addresses of engines.
+/// The configuration key for addresses of engines.
 const ENGINES: &str = "engines.allowed";
-/// Where an operator lists what requests of actions may reach.
+/// The configuration key for addresses that requests of actions may reach.
 const EGRESS: &str = "actions.egress";
 
-/// Why an address is not connected to.
+/// Why an address is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// It is nobody's to connect to.
+    /// It is never allowed.
     #[error("{0} is never connected to: {1}")]
     Never(IpAddr, &'static str),
-    /// It is the name of a cloud's metadata.
+    /// It is a name of a cloud's metadata service.
     #[error("{0} is never connected to: it is a name of a cloud's metadata service")]
     NeverNamed(String),
     /// It is the daemon's own.
@@ -33,7 +33,7 @@ pub enum Refused {
     /// It is not on the list.
     #[error("{0} at {1} is not in `{2}`; have it added there")]
     NotAllowed(String, SocketAddr, &'static str),
-    /// It is of a private network, and only names are on the list.
+    /// It is in a private network, and only its name is on the list.
     #[error(
         "{0} at {1} is in a private network; have the address or its network added to `{2}`; a \
          name is not enough"
@@ -44,7 +44,7 @@ pub enum Refused {
     Pattern(String),
 }
 
-/// Which addresses are connected to.
+/// The allowed addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     rules: Option<Rules>,
@@ -52,11 +52,11 @@ pub struct Targets {
 
 #[derive(Clone, Debug)]
 struct Rules {
-    /// Where the daemon listens.
+    /// The daemon's listening address.
     own: SocketAddr,
-    /// Empty for all, where they are engines.
+    /// For engines, an empty list allows all.
     allowed: Vec<Pattern>,
-    /// The key that names them.
+    /// The configuration key of the list.
     list: &'static str,
 }
 
@@ -68,22 +68,22 @@ struct Pattern {
 
 #[derive(Clone, Debug)]
 enum Host {
-    /// A name, in small letters.
+    /// A name, in lower case.
     Name(String),
-    /// Names that end so; it begins with a dot.
+    /// Names with this suffix, which begins with a dot.
     Below(String),
     /// The addresses that share the first bits.
     Network(IpAddr, u32),
 }
 
 impl Targets {
-    /// All addresses: for what an operator has written into the configuration.
+    /// All addresses, for URLs that an operator has configured.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Addresses of engines of a daemon that listens at `own`: those that `allowed` names, or all
-    /// that may be an engine's if it is empty.
+    /// Addresses of engines for a daemon that listens at `own`: those in `allowed`, or all possible
+    /// ones if it is empty.
     ///
     /// # Errors
     /// The first entry that can't be read.
@@ -94,9 +94,9 @@ impl Targets {
         Self::listed(own, allowed, ENGINES)
     }
 
-    /// What requests of actions may reach, of a daemon that listens at `own`: what `allowed` names
-    /// and nothing else. Addresses of private networks and of this machine must be on the list as
-    /// such: whoever owns a name may point it there.
+    /// Addresses for requests of actions, for a daemon that listens at `own`: only those in
+    /// `allowed`. Private addresses and those of this machine must be listed as addresses: the
+    /// owner of a name could point it there.
     ///
     /// # Errors
     /// The first entry that can't be read.
@@ -118,10 +118,10 @@ impl Targets {
         Ok(Self { rules })
     }
 
-    /// Checks a host before it is looked up.
+    /// Checks a host before it is resolved.
     ///
     /// # Errors
-    /// It is the name of something that is never connected to.
+    /// The name is never allowed.
     pub fn check_host(&self, host: &str) -> Result<(), Refused> {
         if self.rules.is_some() && metadata::is_name(host) {
             return Err(Refused::NeverNamed(host.to_owned()));
@@ -129,10 +129,10 @@ impl Targets {
         Ok(())
     }
 
-    /// Checks an address that a host was found at.
+    /// Checks a resolved address of a host.
     ///
     /// # Errors
-    /// Why it is not connected to.
+    /// Why it is refused.
     pub fn check(&self, host: &str, address: SocketAddr) -> Result<(), Refused> {
         let Some(rules) = &self.rules else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Targets {
     }
 }
 
-/// Why no engine has this address.
+/// Why this address is never allowed, if so.
 fn never(ip: IpAddr) -> Option<&'static str> {
     let (is_unspecified, is_link_local) = match ip {
         // All of the network 0 means this machine to some systems (RFC 1122 §3.2.1.3).

@@ -1,5 +1,4 @@
-//! TLS by rustls with ring: whom a daemon trusts as a client, and what it proves itself with as a
-//! server.
+//! TLS by rustls with ring: trusted authorities for clients, and certificates for servers.
 
 use std::fs::Metadata;
 use std::io;
@@ -21,7 +20,7 @@ use crate::Stream;
 /// The protocol that is spoken over TLS.
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// Why there is no TLS.
+/// Why TLS can't be set up.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file can't be read.
@@ -32,7 +31,7 @@ pub enum TlsError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Key and certificate are of different pairs.
+    /// Key and certificate do not match.
     #[error("{key} is not the key of {certificate}; use a matching pair")]
     Pair {
         /// The file of the key.
@@ -74,14 +73,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(list)
 }
 
-/// Whose certificates are accepted: those of the system's authorities, and of the ones in a file.
+/// The trusted authorities: those of the system, and those in a file.
 #[derive(Clone, Debug, Default)]
 pub struct Trust(Arc<Roots>);
 
 #[derive(Debug, Default)]
 struct Roots {
     file: Option<PathBuf>,
-    /// Made when it is first needed: most daemons have only peers without TLS.
+    /// Created when first needed: most daemons only have peers without TLS.
     client: OnceLock<Result<Arc<ClientConfig>, TlsError>>,
 }
 
@@ -105,10 +104,10 @@ impl Trust {
             .map_or(Ok(()), |path| certificates(path).map(drop))
     }
 
-    /// Makes a connection to the server `host` an encrypted one.
+    /// Encrypts a connection to the server `host`.
     ///
     /// # Errors
-    /// The server does not prove to be `host`, or breaks off.
+    /// The server can't prove that it is `host`, or closes the connection.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
         let client = self.0.client.get_or_init(|| client(self.0.file.as_deref()));
         let client = client.clone().map_err(io::Error::other)?;
@@ -143,8 +142,8 @@ fn add_system(roots: &mut RootCertStore) -> Vec<String> {
     native.errors.iter().map(ToString::to_string).collect()
 }
 
-/// What a server proves itself with. The files are looked at for each connection, and read again
-/// once they have changed; while they do not fit together, what was read before holds.
+/// A server's certificate. The files are checked for each connection and reloaded when they have
+/// changed; while they do not match, the previous pair stays in use.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
@@ -161,11 +160,11 @@ struct Pair {
 #[derive(Debug)]
 struct Held {
     key: Arc<CertifiedKey>,
-    /// The files that were read last.
+    /// The state of the files that were last read.
     seen: [Option<Seen>; 2],
 }
 
-/// What tells one state of a file from another: when it changed, its length and its number.
+/// Identifies the state of a file: its modification time, length and inode.
 type Seen = (SystemTime, u64, u64);
 
 impl Acceptor {
@@ -196,10 +195,10 @@ impl Acceptor {
         })
     }
 
-    /// Makes a connection that was accepted an encrypted one. The caller bounds the time.
+    /// Encrypts an accepted connection. The caller limits the time.
     ///
     /// # Errors
-    /// The client breaks off, or speaks something else.
+    /// The client closes the connection, or does not speak TLS.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         self.pair.refresh();
         let accepted = TlsAcceptor::from(self.config.clone())

@@ -3,10 +3,10 @@
 use crate::Secret;
 use http::Uri;
 
-/// What is wrong with a base URL.
+/// Why a base URL is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UrlError {
-    /// It has no scheme of HTTP, or no host.
+    /// It has no HTTP scheme or no host.
     #[error("it is not an address such as http://host:port or https://host:port")]
     Form,
     /// It has a user or a password.
@@ -17,7 +17,7 @@ pub enum UrlError {
     Path,
 }
 
-/// Reads a base URL; gives it without a slash at its end.
+/// Parses a base URL; returns it without a trailing slash.
 ///
 /// # Errors
 /// What is wrong with it, and the remedy.
@@ -41,8 +41,7 @@ pub fn base_url(text: &str) -> Result<&str, UrlError> {
     Ok(text.strip_suffix('/').unwrap_or(text))
 }
 
-/// A text that was to be a base URL, as a message shows it: as it was written, unless there may be a
-/// password in it.
+/// An invalid base URL for messages: unchanged, unless it may have a password.
 pub fn written(text: &str) -> String {
     if text.contains(['@', '?']) {
         return Secret::new(text).to_string();
@@ -50,8 +49,7 @@ pub fn written(text: &str) -> String {
     text.to_owned()
 }
 
-/// What to write instead of a text that is no base URL: the same with a scheme where that is all it
-/// lacks.
+/// The remedy for an invalid base URL: the same with a scheme, if only that is missing.
 pub fn url_remedy(text: &str) -> String {
     let form = "write it as http://host:port or https://host:port";
     let meant = format!("http://{text}");

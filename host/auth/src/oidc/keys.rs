@@ -1,5 +1,5 @@
-//! The provider's keys, read from its address or from a file, and read again when a token names one
-//! that is not there, though not often.
+//! The provider's keys, read from its address or from a file, and reloaded, with a rate limit, when
+//! a token names an unknown key.
 
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
@@ -18,10 +18,10 @@ use treadle_trust::{Connector, Targets, Trust};
 
 /// Largest set of keys, in bytes.
 const SET_BYTES_MAX: usize = 1 << 20;
-/// For the provider to answer.
+/// Timeout of requests to the provider.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A key and what it may have signed with.
+/// A key and its allowed algorithms.
 pub(super) struct Key {
     pub(super) key: DecodingKey,
     pub(super) algorithms: Vec<Algorithm>,
@@ -36,7 +36,7 @@ pub(super) struct Keys {
     upstream: Upstream,
     pause: Duration,
     set: RwLock<Set>,
-    /// When they were last read; held while they are.
+    /// When they were last read; locked while reading.
     read_at: Mutex<Option<Instant>>,
 }
 
@@ -58,7 +58,7 @@ impl Keys {
             return Ok(key);
         }
         let mut read_at = self.read_at.lock().await;
-        // Another request may have brought it while this one waited.
+        // Another request may have loaded it while this one waited.
         if let Some(key) = self.known(id) {
             return Ok(key);
         }
@@ -144,8 +144,8 @@ fn usable(set: &JwkSet) -> Set {
     set.keys.iter().enumerate().filter_map(read).collect()
 }
 
-/// Whether the provider means a key for signatures, where it says what it is for (RFC 7517 §4.2,
-/// §4.3): one to encrypt with may be known to others.
+/// Whether a key is for signatures, if it names its use (RFC 7517 §4.2, §4.3): keys for encryption
+/// may be known to others.
 fn verifies(jwk: &Jwk) -> bool {
     let is_use = |stated: &PublicKeyUse| *stated == PublicKeyUse::Signature;
     let is_among = |stated: &Vec<KeyOperations>| stated.contains(&KeyOperations::Verify);
@@ -154,7 +154,7 @@ fn verifies(jwk: &Jwk) -> bool {
         && common.key_operations.as_ref().is_none_or(is_among)
 }
 
-/// What a key may have signed with: by its kind, so that no token chooses for itself.
+/// The algorithms allowed for a key, by its type, so that tokens can't choose one.
 fn algorithms(jwk: &Jwk) -> Option<Vec<Algorithm>> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     match &jwk.algorithm {

@@ -1,6 +1,6 @@
 //! Callers authenticated by an identity provider: JSON Web Tokens instead of treadle's own.
 //!
-//! A token is verified once and then known by its hash until it ends, so the path of every request
+//! A token is verified once and then cached by its hash until it expires, so that each request only
 //! costs a hash and a look-up.
 
 mod keys;
@@ -26,9 +26,9 @@ use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_trust::Trust;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Verified tokens that are remembered; at the bound all are forgotten and verified again.
+/// Most cached tokens; at the limit the cache is cleared.
 const VERIFIED_MAX: usize = 4_096;
-/// How far the clocks of two machines may be apart.
+/// Largest assumed difference of two machines' clocks.
 const LEEWAY_S: u64 = 60;
 
 /// The identity provider.
@@ -42,13 +42,12 @@ pub struct Oidc {
 struct Verified {
     principal: Arc<Principal>,
     until_us: u64,
-    /// Of the picture that tenant and limits are from.
+    /// Generation of the directory that tenant and limits are from.
     generation: u64,
 }
 
 impl Oidc {
-    /// The provider that the configuration names, if it names one; whose certificates it may have
-    /// where it is asked for its keys.
+    /// The configured provider, if any; `trust` verifies its certificate when its keys are read.
     pub fn new(config: &OidcConfig, trust: Trust) -> Option<Self> {
         if config.issuer.is_empty() {
             return None;
@@ -107,14 +106,14 @@ impl Oidc {
         validation.leeway = LEEWAY_S;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
-        // Tokens that a browser signs in with are for the client, which is treadle too.
+        // Tokens from sign-in have the client as audience, which is treadle too.
         let client = Some(&self.config.client_id).filter(|id| !id.is_empty());
         let audience = [Some(&self.config.audience), client];
         validation.set_audience(&audience.into_iter().flatten().collect::<Vec<_>>());
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
         match decoded {
-            // The library takes a list of issuers with the right one among them.
+            // The library also accepts a list of issuers that includes the right one.
             Ok(decoded) if decoded.claims.get("iss").is_none_or(|iss| !iss.is_string()) => {
                 Err(invalid("its claim `iss` is not a string"))
             }
@@ -165,7 +164,7 @@ impl Oidc {
     }
 }
 
-/// What a token says of itself must be known here (RFC 7515 §4.1.11): nothing critical is.
+/// Refuses critical header extensions (RFC 7515 §4.1.11), since none is supported.
 fn check_header(header: &Header) -> Result<(), ErrorBody> {
     if let Some(critical) = &header.crit {
         let message = format!("its `crit` names {critical:?}, which treadle does not know");

@@ -1,6 +1,6 @@
-//! Signing in with the identity provider in a browser: OpenID Connect's authorization code flow with
-//! PKCE (RFC 7636). Nothing is kept here between the way there and the way back, so that another
-//! daemon may see the browser back: what must be known then is in a cookie of its own.
+//! Signing in with the identity provider in a browser: OpenID Connect's authorization code flow
+//! with PKCE (RFC 7636). No state is stored here during the redirect, so that the browser may
+//! return to another daemon: the state is in a cookie.
 
 use super::{Oidc, invalid};
 use crate::directory::Directory;
@@ -22,30 +22,30 @@ use treadle_http::Upstream;
 use treadle_trust::{Connector, Secret, Targets, Trust};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// For an answer of the provider.
+/// Timeout of requests to the provider.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of its answers.
+/// Largest response of the provider.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Browsers take cookies of 4,096 bytes, attributes included.
 const TOKEN_BYTES_MAX: usize = 3_800;
-/// Longest address in the console to come back to.
+/// Longest path in the console to return to.
 const BACK_BYTES_MAX: usize = 1_024;
-/// Requests to the provider at once, for all browsers: anyone may send one back.
+/// Most concurrent requests to the provider, since any browser may cause one.
 const AT_ONCE_MAX: usize = 8;
-/// What is encoded in forms: all but what no form encodes.
+/// Characters that are percent-encoded in forms.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-/// Random bytes of a verifier.
+/// Number of random bytes in a verifier.
 const VERIFIER_BYTES: usize = 32;
 
-/// What a browser keeps while its user is at the provider.
+/// The state of a sign-in, which the browser stores while its user is at the provider.
 pub struct Pending {
     verifier: String,
-    /// Where it was in the console.
+    /// The path in the console to return to.
     pub back: String,
 }
 
 impl Pending {
-    /// Of a browser that is about to go. An address that is not one of this site is left out.
+    /// Starts a sign-in. An address that is not on this site is ignored.
     pub fn new(back: &str) -> Result<Self, ErrorBody> {
         let random: [u8; VERIFIER_BYTES] = rand::generate(&SystemRandom::new())
             .map_err(|_| failed("the system provides no random numbers"))?
@@ -56,12 +56,13 @@ impl Pending {
         })
     }
 
-    /// As it is in the cookie.
+    /// The text for the cookie.
     pub fn to_text(&self) -> String {
         format!("{}.{}", self.verifier, URL_SAFE_NO_PAD.encode(&self.back))
     }
 
-    /// Reads what [`Self::to_text`] wrote. Nothing if the provider's answer is to another browser.
+    /// Reads what [`Self::to_text`] wrote. `None` if the provider's response is for another
+    /// browser.
     pub fn answered(text: &str, state: &str) -> Option<Self> {
         Self::read(text).filter(|pending| pending.state() == state)
     }
@@ -76,12 +77,12 @@ impl Pending {
         })
     }
 
-    /// What the provider sends back with the browser: nobody else's answer is taken.
+    /// The `state` that the provider returns, which ties its response to this browser.
     fn state(&self) -> String {
         self.derived("state ")
     }
 
-    /// What the provider puts into the token: nobody else's token is taken.
+    /// The `nonce` in the token, which ties the token to this browser.
     fn nonce(&self) -> String {
         self.derived("nonce ")
     }
@@ -96,7 +97,7 @@ impl Pending {
     }
 }
 
-/// A path of this site, or its first page: never an address that leads elsewhere.
+/// A path of this site, or its first page: never an address on another site.
 fn own_path(back: &str) -> &str {
     let is_own = back.starts_with('/') && !back.starts_with("//");
     let is_plain = back.len() <= BACK_BYTES_MAX && back.bytes().all(|byte| byte.is_ascii_graphic());
@@ -107,7 +108,7 @@ fn own_path(back: &str) -> &str {
     }
 }
 
-/// What is configured of it, and the provider's addresses once they are known.
+/// The configuration of sign-in, and the provider's addresses once they are known.
 pub(super) struct SignIn {
     client_id: String,
     client_secret: Secret,
@@ -130,7 +131,7 @@ struct Tokens {
 }
 
 impl SignIn {
-    /// Nothing unless treadle is a client of the provider's.
+    /// `None` unless treadle is configured as a client of the provider.
     pub(super) fn new(config: &OidcConfig, trust: Trust) -> Option<Self> {
         let connector = Connector::new(Targets::all(), trust, ANSWER_TIMEOUT);
         (!config.client_id.is_empty()).then(|| Self {
@@ -175,7 +176,7 @@ impl SignIn {
         Ok(places)
     }
 
-    /// Where the browser goes.
+    /// The address to which the browser is redirected.
     async fn address(&self, pending: &Pending, back_to: &str) -> Result<String, String> {
         let places = self.places().await?;
         let query = form(&[
@@ -193,7 +194,7 @@ impl SignIn {
         Ok(format!("{address}{joint}{query}"))
     }
 
-    /// The token that the code is for.
+    /// Exchanges the code for a token.
     async fn token(&self, pending: &Pending, code: &str, back_to: &str) -> Result<String, String> {
         let places = self.places().await?;
         let body = form(&[
@@ -251,10 +252,10 @@ impl Oidc {
         self.sign_in.is_some()
     }
 
-    /// Where a browser goes to sign in, to come back to `back_to`.
+    /// The address where a browser signs in, to return to `back_to`.
     ///
     /// # Errors
-    /// If the provider does not say where, or browsers do not sign in with it.
+    /// The provider does not publish the address, or sign-in is not configured.
     pub async fn sign_in_address(
         &self,
         pending: &Pending,
@@ -265,10 +266,10 @@ impl Oidc {
         address.map_err(|why| failed(&why))
     }
 
-    /// The token of a browser that comes back with a code.
+    /// The token of a browser that returns with a code.
     ///
     /// # Errors
-    /// If the provider gives none, or one that is not to be trusted or was made for another browser.
+    /// The provider issues no token, or one that is not trusted or was issued for another browser.
     pub(crate) async fn signed_in(
         &self,
         pending: &Pending,
@@ -287,7 +288,7 @@ impl Oidc {
             )));
         }
         self.principal(&token, directory).await?;
-        // It was verified just now.
+        // It has just been verified.
         if claim(&token, "nonce").as_deref() != Some(&pending.nonce()) {
             return Err(invalid("it was made for another browser; sign in again"));
         }
@@ -317,8 +318,8 @@ fn claim(token: &str, name: &str) -> Option<String> {
     claims(token)?.get(name)?.as_str().map(str::to_owned)
 }
 
-/// Whether a token that was verified was given to this client (OpenID Connect Core §3.1.3.7): it is
-/// among the audience, and where the token says to whom it was given, that is it.
+/// Whether a verified token was issued to this client (OpenID Connect Core §3.1.3.7): the client is
+/// in its audience, and is its authorized party if it names one.
 fn is_for(token: &str, client_id: &str) -> bool {
     let claims = claims(token).unwrap_or_default();
     let is_own = |value: &Value| value == client_id;

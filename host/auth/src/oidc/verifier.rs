@@ -23,9 +23,9 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes this the way in which the process checks signatures.
+/// Installs this as the process's provider of signature checks.
 pub(super) fn install() {
-    // The second caller finds the same one there.
+    // A second call finds the same provider installed.
     let _ = PROVIDER.install_default();
 }
 

@@ -1,19 +1,19 @@
-//! Addresses of IPv4 within those of IPv6: a translator or a tunnel on the way leads there.
+//! IPv4 addresses embedded in IPv6 addresses, to which a translator or a tunnel may forward.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address, and those that a connection to it may end at.
+/// An address, and those to which a connection to it may be forwarded.
 pub(super) fn with_embedded(ip: IpAddr) -> Vec<IpAddr> {
     let mut all = vec![ip];
     if let IpAddr::V6(ip) = ip {
-        // No translator has a way to the network 0: such a reading is none.
+        // No translator forwards to the network 0, so such a reading does not count.
         let ends = embedded(ip).into_iter().filter(|end| end.octets()[0] > 0);
         all.extend(ends.map(IpAddr::V4));
     }
     all
 }
 
-/// What an address of IPv6 has of IPv4, in every way in which it may be read.
+/// The IPv4 addresses in an IPv6 address, for every possible encoding.
 fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
     let s = ip.segments();
     let of = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -44,7 +44,7 @@ fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
     found
 }
 
-/// What follows a prefix of so many bits (RFC 6052 §2.2): the ninth byte is left out.
+/// The address after a prefix of this many bits (RFC 6052 §2.2): the ninth byte is skipped.
 fn translated(ip: Ipv6Addr, bits: usize) -> Ipv4Addr {
     let bytes = ip.octets();
     let mut rest = bytes.into_iter().enumerate().skip(bits / 8);

@@ -1,5 +1,5 @@
-//! Where clouds hand out their machines' credentials and settings, beside the link-local addresses
-//! (`169.254.0.0/16`, `fe80::/10`) at which most of them do.
+//! Addresses and names of clouds' metadata services, beside the link-local addresses
+//! (`169.254.0.0/16`, `fe80::/10`) that most of them use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -28,7 +28,7 @@ const V6: [&[u16]; 5] = [
     // Akamai.
     &[0xfd00, 0xa9fe, 0xa9fe],
 ];
-/// Names that mean nothing else, wherever they lead.
+/// Names of metadata services, whatever they resolve to.
 const NAMES: [&str; 9] = [
     "instance-data",
     "instance-data.ec2.internal",
@@ -41,7 +41,7 @@ const NAMES: [&str; 9] = [
     "metadata.tencentyun.com",
 ];
 
-/// Whether a cloud's metadata is at an address.
+/// Whether an address belongs to a metadata service.
 pub(super) fn is_address(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => V4.contains(&ip),
@@ -53,7 +53,7 @@ fn is_v6(ip: Ipv6Addr) -> bool {
     V6.iter().any(|network| ip.segments().starts_with(network))
 }
 
-/// Whether a name is that of a cloud's metadata.
+/// Whether a name belongs to a metadata service.
 pub(super) fn is_name(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     NAMES.contains(&host.as_str()) || host.ends_with(".metadata.google.internal")

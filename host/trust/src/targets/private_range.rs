@@ -1,8 +1,8 @@
-//! Addresses that mean another machine in each network.
+//! Address ranges that are not globally unique.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is this machine's, of a private network, or reserved.
+/// Whether an address is loopback, private or reserved.
 pub(super) fn is_private(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_private_v4(ip),

@@ -1,12 +1,12 @@
-//! Hosts that others may be sent to without reaching what only they can: this machine, the networks
-//! that it is in, and the credentials that its cloud hands out.
+//! Hosts that engines may be told to fetch from: not their machine, their private networks, or
+//! their cloud's credentials.
 
 use super::metadata;
 use super::never;
 use super::private_range::is_private;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What names of private networks end in.
+/// Suffixes of names in private networks.
 const PRIVATE_ENDS: [&str; 12] = [
     "localhost",
     "localdomain",
@@ -21,7 +21,7 @@ const PRIVATE_ENDS: [&str; 12] = [
     "svc",
     "test",
 ];
-/// Names at which clouds hand out their machines' credentials, beside those that end so.
+/// Names of clouds' metadata services without such a suffix.
 const METADATA_NAMES: [&str; 5] = [
     "metadata.goog",
     "metadata.azure.com",
@@ -30,11 +30,11 @@ const METADATA_NAMES: [&str; 5] = [
     "metadata.tencentyun.com",
 ];
 
-/// Checks the host of a URL that somebody else is to fetch: an address must be a public one, however
-/// it is written, and a name none that means something private. Where a name leads is not looked up.
+/// Checks the host of a URL that somebody else fetches: an address must be public, in any notation,
+/// and a name must not mean something private. Names are not resolved.
 ///
 /// # Errors
-/// What it is.
+/// Why the host is not public.
 pub fn public_host(host: &str) -> Result<(), &'static str> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if let Some(address) = host.strip_prefix('[') {
@@ -73,7 +73,7 @@ pub fn public_host(host: &str) -> Result<(), &'static str> {
 
 fn public(ip: IpAddr) -> Result<(), &'static str> {
     let ip = ip.to_canonical();
-    // Only these are global, of those that are assigned.
+    // Only these assigned addresses are global.
     let is_odd = matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xe000 != 0x2000);
     match never(ip) {
         Some(_) => Err("the address is link-local, multicast or a cloud's metadata service"),
@@ -82,8 +82,8 @@ fn public(ip: IpAddr) -> Result<(), &'static str> {
     }
 }
 
-/// An address in any of the forms that C's `inet_aton` takes: one to four numbers, each decimal,
-/// octal or hexadecimal, the last one for all bytes that are left.
+/// Parses an address in any notation of C's `inet_aton`: one to four decimal, octal or hexadecimal
+/// numbers, the last one for all remaining bytes.
 fn address_of(text: &str) -> Option<Ipv4Addr> {
     let numbers: Option<Vec<u32>> = text.split('.').map(number).collect();
     let numbers = numbers.filter(|numbers| numbers.len() <= 4)?;
