@@ -1,14 +1,14 @@
-//! JSON whose long strings are cut short while it is read: answers of hundreds of megabytes, most of
-//! which is one string in base64, are looked at within a bound.
+//! JSON whose long strings are cut while it is read, so that responses of hundreds of megabytes,
+//! mostly one base64 string, can be parsed in bounded memory.
 
 use memchr::{memchr, memchr2};
 
-/// Bytes of a string that are kept, at most.
+/// Most bytes of a string that are kept.
 const STRING_BYTES_MAX: usize = 64 << 10;
 /// The longest escape. Two may make one character.
 const ESCAPE_BYTES_MAX: usize = 6;
 
-/// Text that comes in pieces, without most of its long strings.
+/// A text that arrives in pieces, without most of its long strings.
 #[derive(Debug)]
 pub struct Elided {
     text: Vec<u8>,
@@ -20,18 +20,18 @@ pub struct Elided {
 /// Where in a string the text ends.
 #[derive(Clone, Copy, Debug)]
 struct InString {
-    /// Where it begins in the text that is kept.
+    /// Where it begins in the kept text.
     begin: usize,
     /// Bytes of it so far.
     bytes: usize,
-    /// Behind a backslash.
+    /// Whether the last byte was a backslash.
     is_escaped: bool,
-    /// The rest of it is left out.
+    /// Whether the rest of it is dropped.
     is_cut: bool,
 }
 
 impl Elided {
-    /// No text yet; so many bytes of it are kept at most.
+    /// An empty text with a limit in bytes.
     pub const fn new(bytes_max: usize) -> Self {
         Self {
             text: Vec::new(),
@@ -55,12 +55,12 @@ impl Elided {
         }
     }
 
-    /// The text so far; nothing if even without long strings it is beyond the bound.
+    /// The text so far; `None` if it exceeds the limit even without long strings.
     pub fn text(&self) -> Option<&[u8]> {
         (!self.is_beyond).then_some(&self.text)
     }
 
-    /// Up to the next string; what follows.
+    /// Reads up to the next string; returns the rest.
     fn outside<'p>(&mut self, rest: &'p [u8]) -> &'p [u8] {
         let end = memchr(b'"', rest).map_or(rest.len(), |quote| quote + 1);
         let (part, rest) = rest.split_at(end);
@@ -76,7 +76,7 @@ impl Elided {
         rest
     }
 
-    /// Up to the string's end or the next escape; what follows.
+    /// Reads up to the string's end or the next escape; returns the rest.
     fn inside<'p>(&mut self, mut string: InString, rest: &'p [u8]) -> &'p [u8] {
         let end = if std::mem::take(&mut string.is_escaped) {
             1
@@ -114,10 +114,10 @@ impl Elided {
         }
     }
 
-    /// Takes what may be a part of a character or of an escape off the end of the string that begins
+    /// Removes a possibly incomplete character or escape from the end of the string that begins
     /// there.
     fn trim(&mut self, begin: usize) {
-        // Again and again: what comes before an escape may be its first half.
+        // Repeated, because the preceding escape may be the first half of a pair.
         loop {
             let tail = begin.max(self.text.len().saturating_sub(ESCAPE_BYTES_MAX));
             let Some(at) = memchr(b'\\', &self.text[tail..]) else {

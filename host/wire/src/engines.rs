@@ -1,4 +1,4 @@
-//! What engines report of themselves: their metrics, properties and models.
+//! Reports of engines: their metrics, properties and models.
 //!
 //! Every reading is partial. An adapter merges those of several endpoints into one.
 
@@ -14,7 +14,7 @@ pub use models::{ModelInfo, models_of};
 
 use treadle_model::reported_tokens;
 
-/// Engines on more GPUs are not believed.
+/// Larger reported numbers of GPUs are ignored.
 pub const GPUS_MAX: u32 = 4_096;
 
 /// The state of an engine, as far as it reports it.
@@ -24,27 +24,26 @@ pub struct EngineReading {
     pub capacity_tokens: Option<u64>,
     /// Tokens of prompt and output that one request may have.
     pub context_tokens_max: Option<u64>,
-    /// Requests that it runs at once, where that is fixed.
+    /// Concurrent requests, if fixed.
     pub slots: Option<u64>,
     /// GPUs that it runs on.
     pub gpus: Option<u32>,
-    /// Whether it offloads caches to host memory of its own.
+    /// Whether it offloads caches to its own host memory.
     pub offloads: bool,
-    /// Requests it runs now.
+    /// Running requests.
     pub running: Option<u64>,
     /// Requests that wait in its queue.
     pub waiting: Option<u64>,
-    /// Tokens in the KV cache that are in use.
+    /// Tokens of the KV cache in use.
     pub used_tokens: Option<u64>,
-    /// Prompt tokens found in the cache since it began.
+    /// Prompt tokens found in the cache since its start.
     pub cached_tokens_total: Option<u64>,
-    /// Prompt tokens since it began, the cached ones included.
+    /// Prompt tokens since its start, including cached ones.
     pub prompt_tokens_total: Option<u64>,
 }
 
 impl EngineReading {
-    /// This reading without sizes that no engine has. What it counts since it began is not bounded:
-    /// that is only ever shown.
+    /// Removes implausible sizes. Counters since its start are not checked, as they are only shown.
     fn plausible(self) -> EngineReading {
         EngineReading {
             capacity_tokens: self.capacity_tokens.and_then(reported_tokens),
@@ -55,7 +54,7 @@ impl EngineReading {
         }
     }
 
-    /// This reading, with what it lacks taken from another.
+    /// Fills missing values from another reading.
     pub fn or(self, other: EngineReading) -> EngineReading {
         EngineReading {
             capacity_tokens: self.capacity_tokens.or(other.capacity_tokens),

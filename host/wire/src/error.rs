@@ -1,4 +1,4 @@
-//! The one error envelope of the gateway and its stable codes.
+//! The error envelope of the API and its stable codes.
 //!
 //! The envelope is OpenAI's, `{"error":{"message","type","code","param"}}`, so that the
 //! clients of the engines understand it.
@@ -8,7 +8,7 @@ use treadle_model::NameError;
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $kind:literal;)*) => {
-        /// Why the gateway refused or failed a request. The text of a code never changes.
+        /// Why a request was refused or failed. The text of a code never changes.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         pub enum ErrorCode {
             $($(#[$doc])* $name,)*
@@ -18,7 +18,7 @@ macro_rules! error_codes {
             /// Every code.
             pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name,)*];
 
-            /// The code on the wire.
+            /// The text of the code.
             pub const fn as_str(self) -> &'static str {
                 match self { $(ErrorCode::$name => $text,)* }
             }
@@ -61,7 +61,7 @@ error_codes! {
     ContextTooLong = "context_too_long", 400, "invalid_request_error";
     /// No worker is healthy.
     NoHealthyWorker = "no_healthy_worker", 503, "overloaded_error";
-    /// Every worker that answers is cordoned or draining.
+    /// Every responding worker is cordoned or draining.
     WorkersCordoned = "workers_cordoned", 503, "overloaded_error";
     /// The request waited longer than the configured bound.
     QueueWaitExceeded = "queue_wait_exceeded", 503, "overloaded_error";

@@ -3,11 +3,11 @@
 use memchr::memchr;
 use std::ops::Range;
 
-/// The body with `"name":value` for each of these put right behind the opening brace; `None` where
-/// the body does not begin with a JSON object. Values are JSON.
+/// The body with `"name":value` for each of these inserted after the opening brace; `None` if the
+/// body does not begin with a JSON object. Values are JSON.
 ///
-/// Every other byte stays as it was. A field of that name further on is left alone, and most
-/// parsers then take the later one: remove it first where it must not win.
+/// Every other byte is unchanged. A later field of the same name is kept, and most parsers then use
+/// the later one: remove it first if it must not win.
 pub fn insert_fields(body: &[u8], fields: &[(&str, String)]) -> Option<Vec<u8>> {
     let brace = memchr(b'{', body)?;
     if !body[..brace].iter().all(|byte| is_space(*byte)) {
@@ -33,8 +33,8 @@ pub fn insert_fields(body: &[u8], fields: &[(&str, String)]) -> Option<Vec<u8>> 
     Some(spliced)
 }
 
-/// The body, a JSON object, without the fields at these places, which are in its order. A place is
-/// that of a name and its value, from the opening quote of the name to the value's end.
+/// The body, a JSON object, without the fields at these places, which are in ascending order. A
+/// place spans a name and its value, from the opening quote of the name to the value's end.
 pub fn remove_fields(body: &[u8], places: impl IntoIterator<Item = Range<usize>>) -> Vec<u8> {
     let mut left = Vec::with_capacity(body.len());
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! Shapes of the protocols between RL jobs, treadle and inference engines.
+//! Message formats of the protocols between RL jobs, treadle and inference engines.
 //!
 //! This crate parses and prints; it does no IO, keeps no clock and knows no HTTP library.
 //! It is on the path of every request, so bodies are read in one pass into borrowed structs

@@ -1,13 +1,13 @@
-//! Which program a request goes on with, where it names none.
+//! Recognises the program that an unnamed request continues.
 //!
-//! A client that sends no id still sends its whole history. Each link of a request's chain is
-//! a hash of everything up to there, so a program whose newest prompt is wholly contained in a
-//! longer request has the last link of its chain somewhere within the request's chain.
+//! A client without an id still sends its whole history. Each link of a request's chain is a hash
+//! of everything before it, so if a longer request contains a program's newest prompt, its chain
+//! contains the last link of the program's chain.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The last link of each program's newest chain, the least recently inserted forgotten first.
+/// The last link of each program's newest chain; the least recently inserted is dropped first.
 ///
 /// Rollouts of one group begin with equal prompts. Programs with equal chains cannot be
 /// distinguished, so a longer request goes to the one that was inserted first.
@@ -42,8 +42,8 @@ impl PrefixIndex {
 
     /// The program whose entire newest chain is a proper prefix of this one, the longest such.
     ///
-    /// Sharing a prefix is not enough: a program that already went another way from there does not
-    /// match. Takes one look-up per link.
+    /// Sharing a prefix is not enough: a program that has diverged does not match. Takes one
+    /// look-up per link.
     pub fn longest_match(&self, chain: &[u64]) -> Option<Arc<str>> {
         let (_, proper) = chain.split_last()?;
         proper
@@ -76,7 +76,7 @@ impl PrefixIndex {
         self.programs.insert(program, Entry { link, age });
     }
 
-    /// Forgets the least recently inserted program; false if there is none.
+    /// Removes the least recently inserted program; false if there is none.
     pub fn remove_oldest(&mut self) -> bool {
         let oldest = self.by_age.first_key_value();
         let Some(oldest) = oldest.map(|(_, oldest)| oldest.clone()) else {
@@ -86,7 +86,7 @@ impl PrefixIndex {
         true
     }
 
-    /// Forgets a program; nothing happens where it is unknown.
+    /// Removes a program, if present.
     pub fn remove(&mut self, program: &str) {
         let Some(entry) = self.programs.remove(program) else {
             return;
@@ -100,12 +100,12 @@ impl PrefixIndex {
         }
     }
 
-    /// Programs in the index.
+    /// Number of programs in the index.
     pub fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// Whether it holds none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty()
     }

@@ -1,11 +1,10 @@
-//! What the gateway needs to know of a request before it forwards the bytes unchanged.
+//! Parses what the gateway needs of a request before it forwards the bytes unchanged.
 //!
-//! A body is looked at once for its form (`form.rs`), and then read in one pass. Prompts are hashed
-//! and measured while they are read and are never kept; every field that the gateway has no use for
-//! is skipped.
+//! A body is scanned once for its form (`form.rs`), and then read in one pass. Prompts are hashed
+//! and measured while they are read and never stored; unused fields are skipped.
 //!
-//! Of equal names engines' parsers take the first or the last, so none is there twice. A field whose
-//! value is `null` is as absent. A field that is not read may hold anything, within
+//! Duplicate names are refused, since engines' parsers use the first or the last. A field with the
+//! value `null` counts as absent. A field that is not read may have any value, within
 //! [`LEVELS_MAX`] levels.
 
 mod body;
@@ -36,62 +35,62 @@ pub use prefix_hasher::{BLOCK_BYTES, BLOCK_TOKENS};
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
 
-/// Links of a chain of messages, at most; the newest stay.
+/// Most links of a chain of messages; the newest are kept.
 pub const CHAIN_MESSAGES_MAX: usize = 1_024;
-/// Links of a chain of blocks of token ids or text, at most; the newest stay.
+/// Most links of a chain of blocks of token ids or text; the newest are kept.
 pub const CHAIN_BLOCKS_MAX: usize = 4_096;
-/// Prefix segments of a prompt of messages, at most.
+/// Most prefix segments of a prompt of messages.
 pub const PREFIX_MESSAGES_MAX: usize = 4;
-/// Prefix segments of a prompt of token ids or text, at most.
+/// Most prefix segments of a prompt of token ids or text.
 pub const PREFIX_SEGMENTS_MAX: usize = 16;
 
 /// The size of a prompt.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PromptSize {
-    /// Tokens, exact, where the prompt came as token ids.
+    /// Exact number of tokens, if the prompt has token ids.
     pub tokens: Option<u64>,
-    /// Bytes of UTF-8 text and keys, tool definitions included, attachments excluded; 0 where
-    /// the prompt came as token ids.
+    /// Bytes of UTF-8 text and keys, including tool definitions, without attachments; 0 if the
+    /// prompt has token ids.
     pub bytes: u64,
-    /// Messages; 0 where the prompt came as plain text or as token ids.
+    /// Number of messages; 0 if the prompt is plain text or token ids.
     pub messages: u32,
 }
 
-/// A stretch of a prompt's prefix, from the end of the segment before it.
+/// A part of a prompt's prefix, from the end of the previous segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrefixSegment {
     /// The hash of the whole prompt up to the segment's end.
     pub hash: u64,
-    /// Tokens in this segment alone, where they are known.
+    /// Tokens of only this segment, if known.
     pub tokens: Option<u64>,
-    /// Bytes in this segment alone; 0 where tokens are known.
+    /// Bytes of only this segment; 0 if tokens are known.
     pub bytes: u64,
 }
 
 /// The head of a request: all that decides where and when it runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RequestHead {
-    /// The model asked for.
+    /// The requested model.
     pub model: Option<String>,
-    /// Whether the answer is to come as a stream.
+    /// Whether the response is a stream.
     pub stream: bool,
-    /// Whether the stream is to end with its usage.
+    /// Whether the stream ends with its usage.
     pub include_usage: bool,
-    /// Tokens to generate, at most; the largest of a batch.
+    /// Limit on generated tokens; the largest of a batch.
     pub max_output_tokens: Option<u64>,
     /// The program that the body names.
     pub named: Option<Named>,
-    /// The program by a key of a provider's cache, which counts if nothing else names one.
+    /// The program from a prompt cache key, which counts if nothing else names one.
     pub named_by_cache_key: Option<Named>,
     /// The request's own id.
     pub request_id: Option<ClientName>,
     /// Whether the client sets the request's priority (`priority`).
     pub has_priority: bool,
-    /// Fields that treadle sets itself where tenants share engines, in the order of the body.
+    /// Fields that treadle sets itself if tenants share engines, in the order of the body.
     pub owned: Vec<OwnedField>,
-    /// Fields that engines may be given only if the operator lets them pass.
+    /// Fields that are only sent to engines if the operator allows them.
     pub foreign: ForeignFields,
-    /// What its engine is to fetch.
+    /// URLs that its engine would fetch.
     pub media: MediaTargets,
     /// The prompt's size, summed over a batch.
     pub prompt: PromptSize,
@@ -100,12 +99,12 @@ pub struct RequestHead {
     /// definitions and a separate system prompt belong to the first. Empty for a batch of several
     /// prompts.
     pub prefix: Vec<PrefixSegment>,
-    /// One chained hash per message, per full block of 64 token ids, or per full block of 256
-    /// bytes of text: a request whose chain holds the last link of another's goes on where
-    /// that one ended. Empty for a batch of several prompts.
+    /// One chained hash per message, per full block of 64 token ids, or per full block of 256 bytes
+    /// of text: a request whose chain contains the last link of another's continues that one. Empty
+    /// for a batch of several prompts.
     pub chain: Vec<u64>,
-    /// The hash of the whole prompt, tool definitions and a separate system prompt included: the
-    /// same for equal prompts alone. Nothing for a batch of several prompts.
+    /// The hash of the whole prompt, including tool definitions and a separate system prompt.
+    /// `None` for a batch of several prompts.
     pub whole: Option<u64>,
 }
 
@@ -114,8 +113,8 @@ impl RequestHead {
     ///
     /// # Errors
     ///
-    /// `invalid_json`, `body_not_object`, `invalid_field` where a name is there twice, a field that
-    /// is read has a wrong type or an id is not a [`ClientName`], `missing_field` where there is no
+    /// `invalid_json`, `body_not_object`, `invalid_field` if a name occurs twice, a field that is
+    /// read has a wrong type or an id is not a [`ClientName`], `missing_field` if there is no
     /// prompt.
     pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<RequestHead, RequestError> {
         let mut body = Draft::read(endpoint, body)?;

@@ -1,8 +1,9 @@
-//! OpenAI's Responses API, `/v1/responses`: what a request asks for, the same as a request for a
-//! chat completion, and an engine's chat completion as the answer.
+//! OpenAI's Responses API, `/v1/responses`: parsing requests, translating them to chat completions,
+//! and translating chat completions to responses.
 //!
-//! Engines hold no conversation for treadle: `previous_response_id` is replaced by the items that
-//! it stands for, and tools that a provider would run itself, such as `web_search`, are left out.
+//! Engines store no conversations for treadle: `previous_response_id` is replaced by the items of
+//! that conversation, and tools that a provider would run itself, such as `web_search`, are
+//! removed.
 
 mod answer;
 mod chat;
@@ -21,12 +22,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The fields of a body, `null` as absent.
+/// The fields of a body; `null` counts as absent.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// Characters of a refusal, at most.
+/// Most characters of a refusal.
 const MESSAGE_CHARS_MAX: usize = 500;
-/// Fields that only a provider with accounts and stores of its own has a use for.
+/// Fields that need a provider's own accounts and storage.
 const REFUSED: [(&str, &str); 3] = [
     (
         "background",
@@ -54,7 +55,7 @@ impl ResponsesRequest {
     ///
     /// # Errors
     ///
-    /// `invalid_json` if it is no object, `invalid_field` with what treadle has no way to do.
+    /// `invalid_json` if it is not an object, `invalid_field` for unsupported features.
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
         let mut fields: Fields = serde_json::from_slice(body).map_err(|error| RequestError {
             code: ErrorCode::InvalidJson,
@@ -80,7 +81,7 @@ impl ResponsesRequest {
     ///
     /// # Errors
     ///
-    /// `invalid_field` if it is not named by a string.
+    /// `invalid_field` if it is not a string.
     pub fn previous(&self) -> Result<Option<String>, RequestError> {
         let name = "previous_response_id";
         let Some(id) = self.fields.get(name) else {
@@ -91,7 +92,7 @@ impl ResponsesRequest {
             .map_err(|_| refused(name, "`previous_response_id` must be a string"))
     }
 
-    /// The items of `input` as they stand in a list, without its brackets. Text is one message.
+    /// The items of `input` as in a list, without brackets. Text is one message.
     ///
     /// # Errors
     ///
@@ -109,8 +110,8 @@ impl ResponsesRequest {
         Ok(list.trim().to_owned())
     }
 
-    /// The body as engines are given it, behind the items of the answer that it continues, in
-    /// pieces as [`Self::items`] gives them; `None` if that is as it came.
+    /// The body for engines, with `history`, the items of the conversation that it continues, in
+    /// pieces as returned by [`Self::items`]; `None` if it is unchanged.
     ///
     /// # Errors
     ///
@@ -156,17 +157,17 @@ impl ResponsesRequest {
     }
 }
 
-/// What is held of an answer so that it can be continued.
+/// The parts of a response that are stored so that it can be continued.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answered {
-    /// By which it is continued.
+    /// The id by which it is continued.
     pub id: String,
-    /// Its items, as [`ResponsesRequest::items`] gives them.
+    /// Its items, in the form of [`ResponsesRequest::items`].
     pub items: String,
 }
 
 impl Answered {
-    /// Reads a whole answer; `None` if it is none that can be continued.
+    /// Reads a whole response; `None` if it can't be continued.
     pub fn of_body(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Response<'a> {
@@ -186,7 +187,7 @@ impl Answered {
         })
     }
 
-    /// Reads an event of a stream; `None` for all but the last one of a whole answer.
+    /// Reads an event of a stream; `None` for all but the last one of a complete response.
     pub fn of_event(event: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Event<'a> {
@@ -195,7 +196,7 @@ impl Answered {
             #[serde(borrow)]
             response: Option<&'a RawValue>,
         }
-        // Deltas are many and short: only their length is looked at.
+        // Deltas are many and short, so they are skipped without parsing.
         let ends = |kind: &str| memchr::memmem::find(event, kind.as_bytes()).is_some();
         if !ends("response.completed") && !ends("response.incomplete") {
             return None;
@@ -213,7 +214,7 @@ fn raw(json: String) -> Result<Box<RawValue>, RequestError> {
     })
 }
 
-/// A field that can't be followed. What a client wrote may be part of the message, so it is cut.
+/// The refusal of a field. The message may include the client's text, so it is cut to a limit.
 fn refused(param: &str, message: &str) -> RequestError {
     RequestError {
         code: ErrorCode::InvalidField,

@@ -1,17 +1,18 @@
-//! Looking at a stream of server-sent events while its bytes pass unchanged.
+//! Scanning a stream of server-sent events while its bytes are relayed unchanged.
 
 use crate::elided::Elided;
 use memchr::memchr2;
 
-/// Bytes of one event, at most, unless given otherwise.
+/// Default limit on the bytes of one event.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes of a line that an observer holds as they are; a longer one is held without its long strings.
+/// Longest line that an observer buffers unchanged; a longer one is buffered without its long
+/// strings.
 const PLAIN_LINE_BYTES_MAX: usize = 1 << 20;
 
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Why a stream is none of server-sent events, or one that is not to be followed further.
+/// Why a stream is not one of server-sent events, or can't be scanned further.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SseError {
     /// The first line is neither a field of an event nor a comment.
@@ -25,12 +26,12 @@ pub enum SseError {
     },
 }
 
-/// How far the event at hand has come.
+/// The state of the current event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum EventState {
     /// Nothing but comments since the last one.
     None,
-    /// Fields, none of them data.
+    /// Only fields other than data.
     Begun,
     /// A line of data, perhaps an empty one.
     WithData,
@@ -38,31 +39,31 @@ enum EventState {
 
 /// Finds the events in a stream that arrives in pieces of any size.
 ///
-/// An event that lies within one piece is handed out where it lies; one that spans pieces is
-/// gathered in a buffer. After an error every further piece gives the same error.
+/// An event within one piece is passed on in place; one that spans pieces is buffered. After an
+/// error every further piece returns the same error.
 #[derive(Debug)]
 pub struct SseScanner {
     bytes_max: usize,
-    /// Long events are cut short rather than refused, if there is one.
+    /// If set, long events are shortened instead of refused.
     observer: Option<Observer>,
-    /// In place of `line`, once that is long.
+    /// Used instead of `line` once that is long.
     long_line: Option<LongLine>,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
-    /// The data of the event so far, as far as it is not in the piece at hand.
+    /// The data of the current event from earlier pieces.
     data: Vec<u8>,
     event: EventState,
     is_begun: bool,
-    /// The last byte was a carriage return, so a line feed belongs to it.
+    /// Whether the last byte was a carriage return, so that a line feed belongs to it.
     skip_line_feed: bool,
     saw_done: bool,
     failure: Option<SseError>,
 }
 
-/// What is known of events that are too long to be read.
+/// State for events that are too long to be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observer {
-    /// The event at hand is one, and is not handed out.
+    /// Whether the current event is too long and is skipped.
     is_unread: bool,
     saw_unread: bool,
 }
@@ -81,7 +82,7 @@ impl Default for SseScanner {
 }
 
 impl SseScanner {
-    /// A scanner at the beginning of a stream, with a bound on the bytes of one event.
+    /// A scanner with a limit on the bytes of one event.
     pub fn new(bytes_max: usize) -> Self {
         SseScanner {
             bytes_max,
@@ -97,9 +98,9 @@ impl SseScanner {
         }
     }
 
-    /// A scanner that only looks at events of JSON while they pass: of an event longer than a
-    /// mebibyte it hands out what is left without its long strings, and one that is longer than 16
-    /// MiB even so is passed over. No event is too large for it.
+    /// A scanner that only observes JSON events: an event longer than a mebibyte is passed on
+    /// without its long strings, and one that is then still longer than 16 MiB is skipped. No event
+    /// is too large for it.
     pub fn observing() -> Self {
         SseScanner {
             observer: Some(Observer::default()),
@@ -107,11 +108,11 @@ impl SseScanner {
         }
     }
 
-    /// Takes the next piece and hands out the data of each event that it completes.
+    /// Feeds the next piece and passes on the data of each event that it completes.
     ///
     /// # Errors
     ///
-    /// [`SseError`]; the events before the fault have been handed out.
+    /// [`SseError`]; events before the fault have been passed on.
     pub fn feed(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(&[u8])) -> Result<(), SseError> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -127,25 +128,25 @@ impl SseScanner {
         self.failure.is_none() && is_between_lines && self.event == EventState::None
     }
 
-    /// Whether data has come of an event that has not ended.
+    /// Whether an incomplete event already has data.
     pub fn is_within_data(&self) -> bool {
         let is_long = self.long_line.as_ref().is_some_and(|long| long.is_data);
         self.event == EventState::WithData || is_long || self.line.starts_with(b"data")
     }
 
-    /// Whether an event was passed over, as it was too long to be read.
+    /// Whether an event was skipped because it was too long.
     pub fn saw_unread(&self) -> bool {
         self.observer.is_some_and(|observer| observer.saw_unread)
     }
 
-    /// The stream has ended: hands out the event at hand as if the lines that end it had come, for
-    /// servers that leave them out. The bytes with which to end it for others, if there is one.
+    /// Handles the end of the stream: passes on a last event without terminator, for servers that
+    /// omit it. Returns the missing bytes of the terminator, if there is such an event.
     pub fn finish(&mut self, on_event: &mut dyn FnMut(&[u8])) -> Option<&'static [u8]> {
         if self.ended_cleanly() || self.failure.is_some() {
             return None;
         }
         let is_within_line = !self.line.is_empty() || self.long_line.is_some();
-        // A line feed behind a carriage return ends no line.
+        // A line feed after a carriage return ends no line.
         let is_half = is_within_line || self.skip_line_feed;
         let end: &[u8] = if is_half { b"\n\n" } else { b"\n" };
         self.feed(end, on_event).ok()?;
@@ -158,7 +159,7 @@ impl SseScanner {
     }
 
     fn scan(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(&[u8])) -> Result<(), SseError> {
-        // The one line of data of the current event, where it lies in this piece.
+        // The only line of data of the current event, in place in this piece.
         let mut in_place: Option<&[u8]> = None;
         let mut rest = chunk;
         while !rest.is_empty() {
@@ -177,7 +178,7 @@ impl SseScanner {
             rest = tail;
             let is_short = self.long_line.is_none() && !self.is_long(line.len());
             if self.line.is_empty() && is_short {
-                // The same bound as on a line that comes in pieces.
+                // The same limit as for a line that spans pieces.
                 self.check_size(line.len())?;
                 self.take_line(line, &mut in_place, on_event)?;
                 continue;
@@ -204,7 +205,7 @@ impl SseScanner {
         Ok(())
     }
 
-    /// Adds to the line whose end has not come.
+    /// Adds to the incomplete line.
     fn keep(&mut self, part: &[u8]) -> Result<(), SseError> {
         if let Some(long) = &mut self.long_line {
             long.text.push(part);
@@ -227,7 +228,7 @@ impl SseScanner {
         Ok(())
     }
 
-    /// Whether a line of so many bytes is held without its long strings.
+    /// Whether a line of this length is buffered without its long strings.
     fn is_long(&self, bytes: usize) -> bool {
         self.observer.is_some() && bytes > PLAIN_LINE_BYTES_MAX
     }
@@ -335,7 +336,7 @@ impl SseScanner {
         line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
     }
 
-    /// Reports garbage as early as possible, even where no line ever ends.
+    /// Reports garbage as early as possible, even if no line ever ends.
     fn check_begin(&self) -> Result<(), SseError> {
         if self.is_begun || BYTE_ORDER_MARK.starts_with(&self.line) {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Names inside JSON as the client of one tenant knows them.
+//! Names inside JSON, as a tenant's clients use them.
 
 use serde_json::Value;
 use treadle_model::Tenant;
 
-/// Takes the tenant's prefix off every name in some JSON.
+/// Removes the tenant's prefix from every name in some JSON.
 pub fn without_tenant(tenant: &Tenant, value: Value) -> Value {
     match value {
         Value::String(text) => {

@@ -1,34 +1,34 @@
-//! What an engine, or a proxy before it, means by a status with which it does not answer for now.
+//! Interprets statuses with which an engine or its proxy temporarily refuses a request.
 
 use crate::error_event::words_of;
 
-/// Why a step was not taken.
+/// Why a step was turned away.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TurnedAway {
-    /// The engine has no room for it now, and is as healthy as ever.
+    /// The engine is healthy but at capacity.
     Busy,
-    /// The engine does not serve yet, or has failed inside: it is asked nothing until its health
-    /// page says otherwise.
+    /// The engine does not serve yet, or has failed: it gets no requests until its health page
+    /// recovers.
     Down,
-    /// Something on the way failed; another attempt may not.
+    /// A transient failure on the way; another attempt may succeed.
     Passing,
 }
 
-/// Words of engines that load their models: llama.cpp's, and those of servers like it.
+/// Messages of engines that are loading their models: llama.cpp and similar servers.
 const LOADING: [&str; 4] = [
     "loading model",
     "model is loading",
     "still loading",
     "warming up",
 ];
-/// Words of engines that have failed inside: vLLM's, and those of servers like it.
+/// Messages of engines that have failed: vLLM and similar servers.
 const DEAD: [&str; 4] = [
     "enginedeaderror",
     "engine is dead",
     "enginecore encountered an issue",
     "background loop has errored",
 ];
-/// Words of engines that have no room: SGLang's, vLLM's, and those of proxies.
+/// Messages of engines at capacity: SGLang, vLLM, and proxies.
 const BUSY: [&str; 10] = [
     "queue is full",
     "queue full",
@@ -43,8 +43,7 @@ const BUSY: [&str; 10] = [
 ];
 
 impl TurnedAway {
-    /// The meaning of a status, of which `retries` says whether `Retry-After` came with it; nothing
-    /// if it is an answer.
+    /// The meaning of a status; `retries` if it has `Retry-After`. `None` for other responses.
     pub fn of(status: u16, retries: bool, body: &[u8]) -> Option<Self> {
         match status {
             429 => Some(Self::Busy),

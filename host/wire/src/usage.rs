@@ -1,4 +1,4 @@
-//! What a step cost and how it ended, read from the engine's reply.
+//! A step's usage and how it ended, read from the engine's reply.
 
 mod fast_scan;
 mod lenient;
@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 pub use weights::WeightVersion;
 
-/// Outputs of one batch that are distinguished, at most; further ones are not counted.
+/// Most outputs of one batch that are distinguished; further ones are not counted.
 const OUTPUTS_MAX: usize = 16_384;
-/// Bytes of an engine's error message that are kept, at most.
+/// Most bytes of an engine's error message that are stored.
 const ERROR_BYTES_MAX: usize = 512;
 
 /// How an output ended. Of several outputs the worst counts, the last in this order.
@@ -26,16 +26,16 @@ pub enum Finish {
     Stop,
     /// Some other way.
     Other,
-    /// With calls of tools.
+    /// With tool calls.
     ToolCalls,
     /// At its limit of tokens.
     Length,
-    /// The engine gave it up, as before a weight sync.
+    /// The engine aborted it, for example before a weight sync.
     Abort,
 }
 
 impl Finish {
-    /// The meaning of an engine's name for it.
+    /// Parses an engine's finish reason.
     pub fn of(reason: &str) -> Finish {
         match reason {
             "stop" | "end_turn" | "stop_sequence" => Finish::Stop,
@@ -47,10 +47,10 @@ impl Finish {
     }
 }
 
-/// The cost of one step, as far as the engine reports it.
+/// The usage of one step, as far as the engine reports it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StepUsage {
-    /// Tokens of the prompt, the cached ones included.
+    /// Tokens of the prompt, including cached ones.
     pub prompt_tokens: Option<u64>,
     /// Tokens generated, over all outputs.
     pub output_tokens: Option<u64>,
@@ -88,17 +88,17 @@ pub fn usage_of_body(endpoint: Endpoint, body: &[u8]) -> Option<StepUsage> {
 #[derive(Debug)]
 pub struct StreamUsage {
     endpoint: Endpoint,
-    /// Events with output in them, counted as a token each, or the token ids they list.
+    /// Number of events with output, each counted as a token, or of the listed token ids.
     counted: Option<u64>,
-    /// Of those, the token ids.
+    /// Number of listed token ids.
     token_ids: Option<u64>,
     usage: Usage,
     timings: Timings,
-    /// SGLang's running account of each output.
+    /// SGLang's usage so far of each output.
     metas: BTreeMap<u64, MetaInfo>,
-    /// Numbers of the outputs that have ended, but for SGLang's own.
+    /// Numbers of the outputs that have ended, except in SGLang's own API.
     ended: BTreeSet<u64>,
-    /// Nothing more was announced to come.
+    /// Whether the engine has announced the end.
     is_over: bool,
     finish: Option<Finish>,
     weights: WeightVersion,
@@ -123,7 +123,7 @@ impl StreamUsage {
         }
     }
 
-    /// Takes the data of the next event. What is not JSON is passed over.
+    /// Processes the data of the next event. Non-JSON is ignored.
     pub fn observe(&mut self, event: &[u8]) {
         if event.trim_ascii() == b"[DONE]" {
             self.is_over = true;
@@ -139,7 +139,7 @@ impl StreamUsage {
         }
     }
 
-    /// Tokens generated so far: the engine's last report, or what was counted, the larger.
+    /// Tokens generated so far: the larger of the engine's last report and the own count.
     pub fn output_tokens_seen(&self) -> u64 {
         let reported = self.output_tokens_reported().unwrap_or(0);
         reported.max(self.counted.unwrap_or(0))
@@ -150,25 +150,25 @@ impl StreamUsage {
         self.reported().output_tokens
     }
 
-    /// Whether the answer is complete, of which so many outputs were asked for: the engine has said
-    /// that it is over, or how each of them ended.
+    /// Whether the answer with this many requested outputs is complete: the engine has announced
+    /// its end, or how each output ended.
     pub fn is_complete(&self, outputs: u64) -> bool {
         let metas = self.metas.values().filter(|meta| meta.has_ended()).count();
         let ended = self.ended.len().max(metas) as u64;
         self.is_over || ended >= outputs.clamp(1, OUTPUTS_MAX as u64)
     }
 
-    /// Whether the engine has said that nothing more comes.
+    /// Whether the engine has announced the end.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The message of an error that came as an event.
+    /// The message of an error event.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// The account so far. Output tokens are the engine's number, or else what was counted.
+    /// The usage so far. Output tokens are the engine's number, or else the own count.
     pub fn usage(&self) -> StepUsage {
         let reported = self.reported();
         StepUsage {

@@ -1,20 +1,20 @@
-//! What an engine says that it is, beside what it holds.
+//! Static facts that an engine reports about itself.
 
-/// Longest text of an engine that is kept, in characters.
+/// Longest text of an engine that is stored, in characters.
 const TEXT_CHARS_MAX: usize = 100;
 
-/// What an engine says that it is. Nothing is guessed: what it does not say is not there.
+/// Facts that an engine reports about itself. Nothing is guessed: unreported facts are absent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EngineFacts {
     /// The version of its software.
     pub version: Option<Box<str>>,
-    /// What it does for others, if it does not do all of a step: prefill or decode.
+    /// Its part of each step, prefill or decode, if it does not do both.
     pub role: Option<Box<str>>,
-    /// Whether it serves the steps with the greatest priority first.
+    /// Whether it serves steps by priority.
     pub priorities: Option<bool>,
 }
 
-/// A text of an engine as it is kept.
+/// A text of an engine, cut to the limit.
 pub(super) fn kept(text: Option<&str>) -> Option<Box<str>> {
     let text: String = text?.chars().take(TEXT_CHARS_MAX).collect();
     (!text.is_empty()).then(|| text.into())

@@ -35,7 +35,7 @@ struct Meta {
     n_ctx: Option<u64>,
 }
 
-/// The models in a body of `/v1/models`; none where the body is something else.
+/// The models in a body of `/v1/models`; none if the body is something else.
 pub fn models_of(body: &[u8]) -> Vec<ModelInfo> {
     let Ok(list) = serde_json::from_slice::<List>(body) else {
         return Vec::new();

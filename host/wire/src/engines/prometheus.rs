@@ -1,4 +1,4 @@
-//! Looking things up in Prometheus' text format.
+//! Reading Prometheus' text format.
 
 /// One line of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +24,7 @@ impl Sample<'_> {
     }
 }
 
-/// The samples of one metric, in their order. Values that are not finite are left out.
+/// The samples of one metric, in their order. Non-finite values are skipped.
 pub fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = Sample<'a>> {
     text.lines().filter_map(move |line| sample(line, name))
 }
@@ -68,7 +68,7 @@ fn sample<'a>(line: &'a str, name: &str) -> Option<Sample<'a>> {
     value.is_finite().then_some(Sample { labels, value })
 }
 
-/// Where the closing brace is; one within a quoted value is none.
+/// The position of the closing brace, ignoring those within quoted values.
 fn end_of_labels(text: &str) -> Option<usize> {
     let mut is_quoted = false;
     let mut is_escaped = false;

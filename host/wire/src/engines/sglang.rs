@@ -27,7 +27,7 @@ struct InternalState {
     max_total_num_tokens: Option<u64>,
 }
 
-/// Reads `/server_info`; `None` where the body is something else. vLLM has a page of that name too.
+/// Reads `/server_info`; `None` if the body is something else. vLLM has a page of that name too.
 pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
     let info: ServerInfo = serde_json::from_slice(body).ok()?;
     if info.max_total_num_tokens.is_none() && info.internal_states.is_none() {
@@ -50,13 +50,13 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
     )
 }
 
-/// Reads what `/server_info` says of how the server was started.
+/// Reads the server's start options from `/server_info`.
 pub fn facts_of_server_info(body: &[u8]) -> EngineFacts {
     let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
     let role = info.disaggregation_mode.as_deref();
     EngineFacts {
         version: kept(info.version.as_deref()),
-        // A server that is not disaggregated says so by the word null.
+        // A server that is not disaggregated reports the text "null".
         role: kept(role.filter(|role| *role != "null")),
         priorities: info.enable_priority_scheduling,
     }
@@ -76,8 +76,8 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
     .plausible()
 }
 
-/// Requests at the moment. With `--enable-priority-scheduling` there are rows for each priority
-/// beside the one for all, which has an empty one.
+/// The current number of requests. With `--enable-priority-scheduling` there are rows for each
+/// priority beside the total, which has an empty priority.
 fn of_all(text: &str, name: &str) -> Option<u64> {
     let is_of_all = |priority: Option<String>| priority.is_none_or(|each| each.is_empty());
     let rows = samples(text, name).filter(|row| is_of_all(row.label("priority")));

@@ -27,7 +27,7 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
     .plausible()
 }
 
-/// Reads `/version`. Whether it was started with `--scheduling-policy priority` it does not say.
+/// Reads `/version`. It does not report whether it was started with `--scheduling-policy priority`.
 pub fn facts_of_version(body: &[u8]) -> EngineFacts {
     let page: Value = serde_json::from_slice(body).unwrap_or_default();
     EngineFacts {
@@ -58,8 +58,8 @@ fn capacity_of(sample: &Sample<'_>) -> Option<u64> {
         .or_else(|| number("num_gpu_blocks")?.checked_mul(number("block_size")?))
 }
 
-/// Whether it has a connector to host memory: by `--kv-offloading-size`, whose size is in bytes and
-/// not in tokens, or by its configuration. Both tell of themselves in their metrics.
+/// Whether it has a connector to host memory, by `--kv-offloading-size`, whose size is in bytes
+/// instead of tokens, or by its configuration. Both show in its metrics.
 fn offloads(text: &str) -> bool {
     let sized = samples(text, "vllm:cache_config_info").any(|sample| {
         let size = sample.label("kv_offloading_size");

@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::fmt;
 
-/// Characters of a parser's complaint that are shown, at most.
+/// Most characters of a parser's message that are shown.
 const COMPLAINT_CHARS_MAX: usize = 300;
 
-/// What the pass sets aside: prompts digested, small fields as raw text.
+/// The result of the pass: digests of prompts, and small fields as raw text.
 #[derive(Default)]
 pub(super) struct Draft<'a> {
     pub(super) model: Option<&'a RawValue>,
@@ -51,11 +51,11 @@ pub(super) struct Draft<'a> {
     pub(super) tools: Preamble,
     /// A priority that is not `null`.
     pub(super) has_priority: bool,
-    /// Fields that treadle sets itself where tenants share engines.
+    /// Fields that treadle sets itself if tenants share engines.
     pub(super) owned: Vec<OwnedField>,
-    /// Fields that engines may not be given.
+    /// Fields that may not be sent to engines.
     pub(super) foreign: ForeignFields,
-    /// What its engine is to fetch.
+    /// URLs that its engine would fetch.
     pub(super) media: MediaTargets,
 }
 
@@ -116,7 +116,7 @@ struct Name<'a> {
     text: Option<&'a str>,
 }
 
-/// Reads a name; those that engines may not be given are put down.
+/// Reads a name; records those that may not be sent to engines.
 struct NameSeed<'f>(&'f mut ForeignFields);
 
 impl NameSeed<'_> {
@@ -291,7 +291,7 @@ impl<'de> Visitor<'de> for Reader<'_, 'de> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    /// Reads a field that treadle sets itself, and puts down where it is.
+    /// Reads a field that treadle sets itself, and records its position.
     fn read_owned<A: MapAccess<'a>>(
         &self,
         name: &Name<'a>,

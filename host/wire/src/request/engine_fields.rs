@@ -1,22 +1,21 @@
-//! Which fields of a request its engine may be given.
+//! The fields of requests that may be sent to engines.
 //!
-//! Engines accept fields that steer them from any client: where KV is fetched from, which slot
-//! computes, which code is loaded. These are treadle's. So a field passes if it is listed here,
-//! as one that concerns its own request alone; any other is foreign, and refused unless the
-//! operator has named it.
+//! Engines accept control fields from any client: sources of KV, slots, code to load. These are
+//! reserved for treadle. So a field passes if it is listed here as one that only concerns its own
+//! request; any other is foreign, and refused unless the operator allows it.
 
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use std::ops::Range;
 
-/// Foreign fields of a request that are remembered, at most; one with more is refused.
+/// Most foreign fields of a request; one with more is refused.
 const FOREIGN_MAX: usize = 32;
 /// Characters of a field's name that an error shows, at most.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// What treadle does not read and engines may be given: the APIs of OpenAI and Anthropic, and how
-/// vLLM, SGLang and llama.cpp extend them by sampling, prompts of several media, and what an answer
-/// contains. In the order of bytes.
+/// Fields that pass without being read: those of OpenAI's and Anthropic's APIs, and vLLM's,
+/// SGLang's and llama.cpp's extensions for sampling, multimodal prompts and contents of answers. In
+/// byte order.
 const PASSING: &[&str] = &[
     "add_generation_prompt",
     "add_special_tokens",
@@ -176,8 +175,8 @@ const PASSING: &[&str] = &[
     "xtc_threshold",
 ];
 
-/// The same of `sampling_params`, which vLLM's and SGLang's native APIs have; both take the names
-/// of sampling above too.
+/// Fields that pass within `sampling_params` of vLLM's and SGLang's native APIs, besides the names
+/// above.
 const PASSING_IN_SAMPLING: &[&str] = &[
     "flat_logprobs",
     "max_new_tokens",
@@ -190,11 +189,11 @@ const PASSING_IN_SAMPLING: &[&str] = &[
     "structural_tag",
 ];
 
-/// What steers an engine beyond its own request: other requests' KV, slots, weights, code, files,
-/// ranks and logs. Even where the operator names one, it passes only while there is one tenant. In
-/// the order of bytes.
+/// Fields that control an engine beyond the request: other requests' KV, slots, weights, code,
+/// files, ranks and logs. Even if the operator allows one, it only passes with a single tenant. In
+/// byte order.
 const STEERING: &[&str] = &[
-    // vLLM: where KV comes from and goes to, other requests' pictures, classes to be loaded.
+    // vLLM: sources and targets of KV, other requests' images, classes to load.
     "ec_transfer_params",
     "features",
     "kv_transfer_params",
@@ -204,11 +203,11 @@ const STEERING: &[&str] = &[
     "sampling_params.extra_args",
     "vllm_xargs.ec_transfer_params",
     "vllm_xargs.kv_transfer_params",
-    // Tensors in the place of pictures, which it unpickles.
+    // Tensors instead of images, which it unpickles.
     "audio_embeds",
     "image_embeds",
     "video_embeds",
-    // SGLang: the same, sessions, adapters by path, code, ranks, what is logged.
+    // SGLang: sources of KV, sessions, adapters by path, code, ranks, logging.
     "bootstrap_host",
     "bootstrap_pair_key",
     "bootstrap_port",
@@ -257,7 +256,7 @@ pub enum OwnedKind {
     Salt,
 }
 
-/// A field of a body that treadle sets itself where tenants share engines.
+/// A field of a body that treadle sets itself if tenants share engines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnedField {
     /// What it is for.
@@ -273,12 +272,12 @@ pub struct ForeignFields {
     are_more: bool,
 }
 
-/// Whether engines may be given a field that treadle does not read.
+/// Whether a field that treadle does not read may be sent to engines.
 pub(super) fn passes(name: &str) -> bool {
     PASSING.binary_search(&name).is_ok()
 }
 
-/// The same of one within `sampling_params`.
+/// Whether a field within `sampling_params` may be sent to engines.
 pub(super) fn passes_in_sampling(name: &str) -> bool {
     passes(name) || PASSING_IN_SAMPLING.contains(&name)
 }
@@ -293,7 +292,7 @@ impl ForeignFields {
         self.names.push([within, dot, name].concat().into());
     }
 
-    /// Puts others behind them.
+    /// Appends others.
     pub(super) fn append(&mut self, mut others: Self) {
         let room = FOREIGN_MAX - self.names.len();
         self.are_more |= others.are_more || others.names.len() > room;
@@ -301,8 +300,8 @@ impl ForeignFields {
         self.names.append(&mut others.names);
     }
 
-    /// Checks that the operator lets all of them pass. `tenant_is_alone`: no other tenant shares
-    /// the engines.
+    /// Checks that the operator allows all of them. `tenant_is_alone`: no other tenant shares the
+    /// engines.
     ///
     /// # Errors
     ///
@@ -347,8 +346,8 @@ fn refused(param: String, message: String) -> RequestError {
     }
 }
 
-/// The field by which an engine tells the prompts of one tenant from equal ones of another; `None`
-/// where its API has none.
+/// The field that separates equal prompts of different tenants in an engine's cache; `None` if its
+/// API has none.
 pub fn salt_field(engine: treadle_model::EngineKind, endpoint: Endpoint) -> Option<&'static str> {
     use treadle_model::EngineKind;
     match engine {
@@ -389,7 +388,7 @@ mod tests {
             assert_eq!(error.param.as_deref(), Some(*name));
             assert!(error.message.contains("engines.pass_fields"));
         }
-        // Written another way, or as null, it is the same field.
+        // Escapes or a null value do not make it another field.
         assert!(check(r#""kv_transfer\u005fparams":{}"#, &[], true).is_err());
         assert!(check(r#""kv_transfer_params":null"#, &[], true).is_err());
     }

@@ -1,4 +1,4 @@
-//! The small fields of a request, decoded from the raw text that the one pass set aside.
+//! Decodes a request's small fields from the raw text that the pass over the body collected.
 
 use crate::error::{ErrorCode, RequestError};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -29,13 +29,13 @@ pub(super) fn flag(raw: Option<&RawValue>, param: &str) -> Result<bool, RequestE
     }
 }
 
-/// A count of tokens. -1 is how some engines spell "no limit", so it is as absent.
+/// A count of tokens. Some engines use -1 for "no limit", so it counts as absent.
 pub(super) fn count(raw: &RawValue, param: &str) -> Result<Option<u64>, RequestError> {
     let text = raw.get();
     if text == "-1" {
         return Ok(None);
     }
-    // 64.0 and 1e3 are whole numbers too. A string is not a number, whatever it spells.
+    // 64.0 and 1e3 are whole numbers too. A string is never a number.
     let whole = |number: &f64| *number >= 0.0 && number.fract() == 0.0;
     let fraction = || serde_json::from_str::<f64>(text).ok().filter(whole);
     let count = text
@@ -48,7 +48,7 @@ pub(super) fn count(raw: &RawValue, param: &str) -> Result<Option<u64>, RequestE
     })
 }
 
-/// An id: a string, or a number taken as its own text. An empty string is as absent.
+/// An id: a string, or a number taken as its own text. An empty string counts as absent.
 pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<ClientName>, RequestError> {
     let id = match raw.get().as_bytes().first() {
         Some(b'"') => text(raw, param)?,
@@ -61,7 +61,7 @@ pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<ClientName>, Requ
     Ok(Some(ClientName::parse(param, id)?))
 }
 
-/// The named fields of an object, `null` as absent.
+/// The named fields of an object; `null` counts as absent.
 pub(super) fn pick<'a, const N: usize>(
     raw: &'a RawValue,
     names: [&'static str; N],

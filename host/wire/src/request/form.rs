@@ -1,10 +1,9 @@
-//! One linear look at a body before anything parses it: how deep it nests, whether an object has a
-//! name twice, which names are within fields that engines take settings from, and what media it has
-//! its engine fetch.
+//! A linear scan of a body before it is parsed: nesting depth, duplicate names, names within fields
+//! of settings, and media that the engine would fetch.
 //!
-//! Parsers differ in which of two equal names counts, and some fall over deep nesting. So neither
-//! reaches an engine. The look needs memory for open objects only; malformed JSON is left to the
-//! parser that comes next.
+//! Parsers differ in which of two equal names counts, and some crash on deep nesting, so neither
+//! may reach an engine. The scan only needs memory for open objects; malformed JSON is left to the
+//! parser.
 
 use super::engine_fields::ForeignFields;
 use super::fields::invalid;
@@ -15,28 +14,28 @@ use memchr::memchr2;
 use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of lists and objects within each other, at most: as many as the parsers of requests take.
+/// Deepest nesting of lists and objects, which is the limit of the parsers of requests.
 pub const LEVELS_MAX: usize = 127;
-/// Names of the objects that are open at one place, at most.
+/// Most names of all open objects.
 const NAMES_MAX: usize = 1 << 17;
-/// Objects up to this size are searched for a name name by name.
+/// Objects up to this size are searched linearly for a name.
 const FEW_NAMES: usize = 12;
 /// Characters of a name that an error shows, at most.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// What a look at a body found.
+/// The result of the scan.
 #[derive(Debug, Default)]
 pub(super) struct Form {
-    /// Names within fields that engines may be given only if the operator lets them pass.
+    /// Names within fields that are only sent to engines if the operator allows them.
     pub(super) foreign: ForeignFields,
-    /// What its engine is to fetch.
+    /// URLs that its engine would fetch.
     pub(super) media: MediaTargets,
 }
 
 /// A list or an object that is not closed yet.
 struct Level {
     is_object: bool,
-    /// Its first name among those of all open objects.
+    /// Index of its first name among those of all open objects.
     names_from: usize,
     place: Place,
     /// The path to it, if its names are checked.
@@ -47,7 +46,7 @@ struct Level {
 #[derive(Clone, Copy)]
 struct Name {
     hash: u64,
-    /// Where its text begins, behind the quote.
+    /// Where its text begins, after the quote.
     at: usize,
 }
 
@@ -56,14 +55,14 @@ struct Look<'a> {
     at: usize,
     levels: Vec<Level>,
     names: Vec<Name>,
-    /// Whether a text that comes next is a name.
+    /// Whether a following string is a name.
     names_next: bool,
-    /// Where the value behind the latest name stands.
+    /// The place of the value of the latest name.
     next: (Place, Cow<'static, str>),
     found: Form,
 }
 
-/// Looks at a body whose outermost names are those of `place`.
+/// Scans a body whose outermost names are those of `place`.
 pub(super) fn look_at(text: &str, place: Place) -> Result<Form, RequestError> {
     let mut look = Look {
         text,
@@ -104,7 +103,8 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// The text up to its closing quote, and whether it has escapes; `None` where it has no end.
+    /// The string up to its closing quote, and whether it has escapes; `None` if it is
+    /// unterminated.
     fn rest_of_text(&mut self) -> Option<(&'a str, bool)> {
         let bytes = self.text.as_bytes();
         let begin = self.at;
@@ -128,7 +128,7 @@ impl<'a> Look<'a> {
             return Err(malformed(message));
         }
         let (place, path) = match self.levels.last() {
-            // What is in a list stands where the list does.
+            // Elements of a list have the place of the list.
             Some(list) if !list.is_object => (list.place, list.path.clone()),
             _ => (self.next.0, std::mem::take(&mut self.next.1)),
         };
@@ -214,7 +214,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A text without its escapes.
+/// Resolves a string's escapes.
 fn decoded(raw: &str, has_escapes: bool) -> Result<Cow<'_, str>, RequestError> {
     if !has_escapes {
         return Ok(Cow::Borrowed(raw));

@@ -1,4 +1,4 @@
-//! Bodies of requests that need no placement: their fields are checked as those of steps are.
+//! Bodies of requests that need no placement: their fields are checked like those of steps.
 
 use super::body::{check_outermost, text_of};
 use super::engine_fields::{ForeignFields, passes};
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// A request that any engine with its model answers.
+/// A request that any engine with its model can answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Forwarded {
     /// `/tokenize`.
@@ -22,18 +22,18 @@ pub enum Forwarded {
     CountTokens,
 }
 
-/// What of its body decides where it goes, and whether it goes at all.
+/// The parts of its body that decide whether and where it is sent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForwardedHead {
-    /// The model asked for.
+    /// The requested model.
     pub model: Option<String>,
-    /// Fields that engines may be given only if the operator lets them pass.
+    /// Fields that are only sent to engines if the operator allows them.
     pub foreign: ForeignFields,
-    /// What its engine is to fetch.
+    /// URLs that its engine would fetch.
     pub media: MediaTargets,
 }
 
-/// How vLLM, SGLang and llama.cpp are asked for tokens.
+/// Fields of vLLM's, SGLang's and llama.cpp's `/tokenize`.
 const TOKENIZE: &[&str] = &[
     "add_generation_prompt",
     "add_special",
@@ -51,7 +51,7 @@ const TOKENIZE: &[&str] = &[
     "with_pieces",
 ];
 const DETOKENIZE: &[&str] = &["skip_special_tokens", "tokens"];
-/// What else a request to `/v1/messages` has; clients send the same.
+/// Other fields of `/v1/messages`, which clients also send here.
 const COUNT_TOKENS: &[&str] = &["max_tokens", "messages", "stream", "system", "tools"];
 
 impl Forwarded {
@@ -70,8 +70,8 @@ impl ForwardedHead {
     ///
     /// # Errors
     ///
-    /// `invalid_json`, `body_not_object`, `invalid_field` where a name is there twice or the model is
-    /// no text.
+    /// `invalid_json`, `body_not_object`, `invalid_field` if a name occurs twice or the model is
+    /// not a string.
     pub fn parse(kind: Forwarded, body: &[u8]) -> Result<Self, RequestError> {
         let text = text_of(body)?;
         check_outermost(text)?;

@@ -1,19 +1,19 @@
-//! The key of the hashes of prompts. It is secret, so that nobody can make up two prompts with one
-//! hash and have their programs, or what they share, taken for each other.
+//! The key of the hashes of prompts. It is secret, so that nobody can construct colliding prompts
+//! to confuse programs or shared prefixes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 static KEY: OnceLock<u64> = OnceLock::new();
 
-/// Hashes with this key from now on, as other processes do that hash for the same scheduler.
-/// Nothing changes if something was hashed before: a process has one key.
+/// Sets the key, as in other processes with the same scheduler. Has no effect once something was
+/// hashed: a process has one key.
 pub fn share_hash_key(key: u64) {
     // The first call decides.
     let _ = KEY.set(key);
 }
 
-/// A constant of this crate under the process' key.
+/// A constant of this crate, combined with the process's key.
 pub(super) fn keyed(constant: u64) -> u64 {
     constant ^ KEY.get_or_init(|| RandomState::new().hash_one(constant))
 }

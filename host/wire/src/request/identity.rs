@@ -16,26 +16,26 @@ pub struct Named {
     pub parent: Option<NamedParent>,
 }
 
-/// The program that started the one that a request is of.
+/// The parent of a request's program.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NamedParent {
     /// Its name.
     pub program: ClientName,
-    /// Whether it waits until the other one is done.
+    /// Whether it waits for its child to end.
     pub waits: bool,
 }
 
 impl NamedParent {
-    /// One that waits, which is what agents do unless they say otherwise.
+    /// A waiting parent, the default for agents.
     pub fn that_waits(program: ClientName) -> Self {
         let waits = true;
         Self { program, waits }
     }
 }
 
-/// The program, from the first of these that names one: `program_id`, `session_id`, the same
-/// two within `extra_body`, `vllm_xargs.agentic_context`, and `agent_hint`. The same one may name
-/// its parent.
+/// The program, from the first of these that is present: `program_id`, `session_id`, the same two
+/// within `extra_body`, `vllm_xargs.agentic_context`, and `agent_hint`. The same one may name its
+/// parent.
 pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<Named>, RequestError> {
     let own = [
         (body.program_id, "program_id"),
@@ -65,8 +65,8 @@ pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<Named>, RequestError
     body.agent_hint.map_or(Ok(None), program_of_hint)
 }
 
-/// The program by `prompt_cache_key`, which Codex sets to the id of its thread: others use one key
-/// for many programs, so only an UUID counts.
+/// The program by `prompt_cache_key`, which Codex sets to the id of its thread: other clients use
+/// one key for many programs, so only a UUID counts.
 pub(super) fn program_of_cache_key(endpoint: Endpoint, body: &Draft<'_>) -> Option<Named> {
     if endpoint != Endpoint::Responses {
         return None;
@@ -92,7 +92,7 @@ fn program_of_hint(hint: &RawValue) -> Result<Option<Named>, RequestError> {
     Ok(session.map(|session| named(session, parent)))
 }
 
-/// vLLM's extra arguments hold scalars alone, so the context often comes as a string of JSON.
+/// vLLM's extra arguments are scalars, so the context often is a JSON string.
 fn program_of_context(context: &RawValue) -> Result<Option<Named>, RequestError> {
     if !context.get().starts_with('"') {
         return program_of_object(context);
@@ -105,8 +105,8 @@ fn program_of_context(context: &RawValue) -> Result<Option<Named>, RequestError>
 
 const CONTEXT: &str = "vllm_xargs.agentic_context";
 
-/// An agent is one of its task, or of its session; the program of the session or task itself is the
-/// one that leads them.
+/// An agent belongs to its task or session; the program of the task or session itself is its main
+/// agent.
 fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
     let names = [
         "program_id",
@@ -142,13 +142,13 @@ fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
     let parent = parent.or(parent_agent);
     match program {
         Some(program) => of(program, parent.or_else(|| session.clone().or(task.clone()))),
-        // A task by itself may be that of many programs.
+        // A task alone may have many programs.
         None => session.map_or(Ok(None), |session| of(session, parent)),
     }
 }
 
-/// The request's own id: `rid`, else `request_id`. A batch may give a list of them; then one
-/// alone counts, and several count as none.
+/// The request's own id: `rid`, else `request_id`. For a batch with a list of ids, a single one
+/// counts, and several count as none.
 pub(super) fn request_id_of(body: &Draft<'_>) -> Result<Option<ClientName>, RequestError> {
     for (raw, param) in [(body.rid, "rid"), (body.request_id, "request_id")] {
         let Some(raw) = raw else { continue };

@@ -1,16 +1,16 @@
-//! Media that a request names instead of containing them: the engine fetches these, from wherever it
-//! can reach. Its own files and services are none of its clients' business.
+//! Media that a request references by URL, which the engine fetches. References to the engine's own
+//! files and private network are refused.
 
 use super::fields::invalid;
 use super::places::Place;
 use crate::error::RequestError;
 
-/// Hosts that one request may name, at most.
+/// Most hosts in one request.
 const HOSTS_MAX: usize = 64;
-/// A text of this length is no path that can be opened.
+/// A text of this length is too long for a path.
 const PATH_BYTES_MAX: usize = 4_096;
-/// How files begin, in base64: JPEG, PNG, GIF, RIFF (WebP, WAV, AVI), BMP, TIFF, MP4 and its kin,
-/// Matroska, Ogg, MP3, FLAC, PDF. No file of a machine has such a path.
+/// Beginnings of files in base64: JPEG, PNG, GIF, RIFF (WebP, WAV, AVI), BMP, TIFF, MP4 and its
+/// kin, Matroska, Ogg, MP3, FLAC, PDF. No path begins like this.
 const MAGIC: &[&str] = &[
     "/9j/",
     "iVBORw0KGgo",
@@ -31,34 +31,34 @@ const MAGIC: &[&str] = &[
     "JVBERi0",
 ];
 
-/// What a field has an engine do.
+/// How an engine handles a field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Media {
-    /// It fetches what is behind a URL, or decodes what the field holds.
+    /// It fetches a URL, or decodes the data in the field.
     Fetched(&'static str),
     /// Anthropic's `source`: of its fields only the URL is fetched.
     Source,
-    /// It decodes what the field holds, and nothing else.
+    /// It only decodes the data in the field.
     Held(&'static str),
-    /// It calls a server of tools.
+    /// It calls a tool server.
     Server,
 }
 
-/// What one field has its engine fetch.
+/// A host that one field would have the engine contact.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Target {
     field: &'static str,
     host: Result<Box<str>, &'static str>,
 }
 
-/// What a request has its engine fetch.
+/// URLs that a request would have its engine fetch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MediaTargets {
     targets: Vec<Target>,
 }
 
 impl Media {
-    /// What the field of a prompt's part stands for.
+    /// The kind of media of a field in a prompt's part.
     pub(super) fn named(field: &str) -> Option<Self> {
         const FETCHED: [&str; 13] = [
             "image_url",
@@ -103,7 +103,7 @@ impl Media {
 }
 
 impl MediaTargets {
-    /// Puts down what a text in this place has an engine do.
+    /// Records the target of a text in this place.
     pub(super) fn add(&mut self, media: Media, text: &str) -> Result<(), RequestError> {
         let (field, host) = match media {
             Media::Source => return Ok(()),
@@ -126,8 +126,8 @@ impl MediaTargets {
         Ok(())
     }
 
-    /// Checks that an engine may fetch all of them. `is_public` says why it may not fetch from a
-    /// host. What the operator has named in `passed` is not checked while there is one tenant.
+    /// Checks that an engine may fetch all of them. `is_public` returns why a host is refused.
+    /// Fields in `passed`, which the operator allows, are not checked with a single tenant.
     ///
     /// # Errors
     ///
@@ -160,8 +160,7 @@ impl MediaTargets {
     }
 }
 
-/// A text that is decoded and never fetched: not even an engine that would take it for a name is
-/// given one.
+/// Checks a text that must be data: a URL is refused even though engines should only decode it.
 fn held(text: &str) -> Result<Option<Box<str>>, &'static str> {
     let is_data = scheme(text).is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("data"));
     if is_data {
@@ -171,7 +170,7 @@ fn held(text: &str) -> Result<Option<Box<str>>, &'static str> {
     }
 }
 
-/// The host that a text has an engine ask; none where it holds the data itself.
+/// The host that an engine would contact for a text; `None` if the text is the data itself.
 fn host_of(text: &str) -> Result<Option<Box<str>>, &'static str> {
     // Python's parser of URLs drops these.
     let text = text.trim_start_matches(|c: char| c <= ' ');

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::fmt;
 
-/// What is known of the messages once they are read.
+/// The digest of a list of messages.
 #[derive(Debug)]
 pub(super) struct MessagesDraft {
     /// Messages in the list.
@@ -25,7 +25,7 @@ pub(super) struct MessagesDraft {
 /// Reads `messages`; `None` for `null`. `at` names the one that was being read, for errors.
 pub(super) struct MessagesSeed<'p> {
     pub(super) at: &'p Cell<Option<usize>>,
-    /// Text stands for one message of the user.
+    /// Whether text counts as one message of the user.
     pub(super) may_be_text: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
 struct Message {
     hash: u64,
     bytes: u64,
-    /// An item of its own, which clients leave out later.
+    /// Whether it is a separate reasoning item, which clients omit later.
     is_reasoning: bool,
 }
 
@@ -125,8 +125,8 @@ impl Message {
     }
 }
 
-/// The fields of a message that make it what it is. Reasoning counts for the size alone, as
-/// clients send it in one step and leave it out in the next.
+/// The fields that identify a message. Reasoning only counts for the size, as clients send it in
+/// one step and omit it in the next.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum MessageField {

@@ -1,4 +1,5 @@
-//! How many outputs a request asks for: an answer that ends before all of them have is not complete.
+//! The number of outputs that a request asks for: an answer is incomplete until all of them have
+//! ended.
 
 use super::RequestHead;
 use crate::endpoint::Endpoint;
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// The fields that say it. What is not as expected says nothing.
+/// The relevant fields. Unexpected values are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Asked {
@@ -27,7 +28,7 @@ struct Prompts {
 impl RequestHead {
     /// How many outputs the body of this head asks for: prompts, times `n`.
     pub fn outputs(&self, endpoint: Endpoint, body: &[u8]) -> u64 {
-        // Most requests ask for one, which is seen without parsing them again.
+        // Most requests ask for one, which shows without parsing them again.
         let has_n = memmem::find(body, b"\"n\"").is_some();
         let asked: Asked = if has_n {
             serde_json::from_slice(body).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Where something stands in a body, as far as it matters to its engine: among settings, of which
-//! only listed ones pass, in a prompt, whose parts may name media, or in data that nobody acts on.
+//! Places of values in a body, by their effect on the engine: settings, of which only listed ones
+//! pass, prompts, whose parts may name media, or inert data.
 
 use super::engine_fields::passes;
 use super::media::Media;
@@ -7,11 +7,11 @@ use super::media::Media;
 /// The place of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// The body of a generation request; its own names are checked where they are read.
+    /// The body of a generation request; its own names are checked when they are read.
     Body,
-    /// `extra_body`, whose fields are as those of the body.
+    /// `extra_body`, whose fields are treated like those of the body.
     ExtraBody,
-    /// An object of which only these names pass.
+    /// An object with only these allowed names.
     Settings(&'static [&'static str]),
     /// `sampling_params`.
     Sampling,
@@ -19,15 +19,15 @@ pub(super) enum Place {
     MediaSettings,
     /// A prompt or a part of it.
     Prompt,
-    /// What tools there are.
+    /// Definitions of tools.
     Tools,
-    /// What an engine fetches or decodes.
+    /// Media that an engine fetches or decodes.
     Media(Media),
     /// A schema, arguments of a call, a number: nothing that an engine acts on.
     Data,
 }
 
-/// What passes within a field.
+/// Allowed names within a field.
 const SETTINGS: &[(&str, &[&str])] = &[
     ("agent_hint", &["session_id", "parent_session_id"]),
     ("chat_template_kwargs", TEMPLATE_VARIABLES),
@@ -58,8 +58,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("vllm_xargs", &["agentic_context"]),
 ];
 
-/// Variables of the chat templates of known models. Engines hand the others to the function that
-/// renders templates, some of whose own arguments they are: a template, files, sizes.
+/// Variables of known models' chat templates. Engines pass all variables to the function that
+/// renders templates, whose own arguments include a template, files and sizes.
 const TEMPLATE_VARIABLES: &[&str] = &[
     "add_default_system_prompt",
     "add_generation_prompt",
@@ -106,7 +106,7 @@ const TEMPLATE_VARIABLES: &[&str] = &[
     "xml_tools",
 ];
 
-/// How much of a picture or a film the model is shown.
+/// Settings for the resolution and sampling of images and videos.
 const PROCESSOR_SETTINGS: &[&str] = &[
     "do_sample_frames",
     "fps",
@@ -122,7 +122,7 @@ const PROCESSOR_SETTINGS: &[&str] = &[
     "use_audio_in_video",
 ];
 
-/// The same, where the engine reads them.
+/// Settings for reading images and videos in the engine.
 const READING_SETTINGS: &[&str] = &[
     "fps",
     "frame_recovery",
@@ -132,7 +132,7 @@ const READING_SETTINGS: &[&str] = &[
     "rgba_background_color",
 ];
 
-/// Tensors in the place of pictures or texts, which engines unpickle.
+/// Tensors instead of images or texts, which engines unpickle.
 const TENSORS: &[&str] = &[
     "audio_embeds",
     "image_embeds",
@@ -141,7 +141,7 @@ const TENSORS: &[&str] = &[
 ];
 
 impl Place {
-    /// Whether names that don't pass there are reported with the path to them.
+    /// Whether disallowed names here are reported with their path.
     pub(super) const fn has_path(self) -> bool {
         matches!(
             self,
@@ -149,7 +149,7 @@ impl Place {
         )
     }
 
-    /// Whether engines may be given a field of this name there.
+    /// Whether a field of this name may be sent to engines here.
     pub(super) fn takes(self, name: &str) -> bool {
         match self {
             Self::Body | Self::Media(_) | Self::Data | Self::Tools => true,
@@ -170,7 +170,7 @@ impl Place {
             Self::Sampling if name == "structured_outputs" => Self::of_body(name),
             Self::MediaSettings => Self::Settings(READING_SETTINGS),
             Self::Prompt => match name {
-                // What a model wrote, and what is only kept or shown.
+                // Output of a model, and values that are only stored or shown.
                 "input" | "arguments" | "tool_calls" | "function_call" | "metadata"
                 | "citations" | "annotations" | "action" | "cache_control" => Self::Data,
                 _ => Media::named(name).map_or(Self::Prompt, Self::Media),
@@ -189,7 +189,7 @@ impl Place {
             "extra_body" => Self::ExtraBody,
             "sampling_params" => Self::Sampling,
             "media_io_kwargs" => Self::MediaSettings,
-            // It says how speech is to sound.
+            // Settings of speech output.
             "audio" => Self::Data,
             _ => {
                 let settings = SETTINGS.iter().find(|(field, _)| *field == name);

@@ -60,7 +60,7 @@ impl Blocks {
         }
     }
 
-    /// The hash of the blocks and of what follows the last full one.
+    /// The hash of the blocks and of the rest after the last full one.
     fn whole(&self, rest: &[u8]) -> u64 {
         xxh3_64_with_seed(rest, self.hash)
     }
@@ -75,13 +75,13 @@ impl Blocks {
     }
 }
 
-/// Hashes token ids as they come.
+/// Hashes token ids incrementally.
 #[derive(Debug)]
 pub(super) struct TokenHasher {
     blocks: Blocks,
     pending: [u8; BLOCK_TOKENS * 8],
     filled: usize,
-    /// Ids seen.
+    /// Number of hashed ids.
     pub(super) tokens: u64,
 }
 
@@ -163,7 +163,7 @@ mod tests {
             prop_assert_eq!(shared, common.len() / BLOCK_TOKENS);
             let tokens: u64 = prefix_one.iter().zip(&prefix_other)
                 .take_while(|(a, b)| a.hash == b.hash).filter_map(|(a, _)| a.tokens).sum();
-            // The largest 64 * 2^k that the common part holds.
+            // The largest 64 * 2^k within the common part.
             let blocks = common.len() / BLOCK_TOKENS;
             let covered = if blocks == 0 { 0 } else { 64 << blocks.ilog2() };
             prop_assert_eq!(tokens, covered);

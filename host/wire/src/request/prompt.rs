@@ -5,16 +5,16 @@ use super::prefix_hasher::{TokenHasher, hashes_of_text};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
 
-/// What is known of a prompt once it is read.
+/// The digest of a prompt.
 #[derive(Debug, Default)]
 pub(super) struct PromptDraft {
-    /// Token ids, where the prompt is one of ids.
+    /// Number of token ids, if the prompt has ids.
     pub(super) tokens: Option<u64>,
     /// Bytes of text.
     pub(super) bytes: u64,
     pub(super) prefix: Vec<PrefixSegment>,
     pub(super) chain: Vec<u64>,
-    /// The hash of all of it; nothing of a batch.
+    /// The hash of the whole prompt; `None` for a batch.
     pub(super) whole: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl PromptDraft {
     }
 }
 
-/// What a field may hold, each alone or as a list of several.
+/// The values that a field accepts, alone or in a list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Accepts {
     Text,
@@ -107,7 +107,7 @@ fn rest_of_ids<'de, A: SeqAccess<'de>>(first: u64, mut list: A) -> Result<Prompt
     Ok(PromptDraft::of_ids(hasher))
 }
 
-/// Adds up the sizes of a batch. Two prompts or more are not one program's history, so they leave
+/// Adds up the sizes of a batch. Several prompts are not one program's history, so they have
 /// neither prefix nor chain.
 fn rest_of_batch<'de, A: SeqAccess<'de>>(
     accepts: Accepts,

@@ -1,9 +1,8 @@
 //! A hash of a JSON value that is read but never built.
 //!
-//! Equal values hash alike whatever their white space, escapes and order of keys. Two things
-//! that clients change from step to step without changing what the model sees are evened out:
-//! `cache_control` is skipped, and a message's content given as text equals a list of that one
-//! text block.
+//! Equal values hash alike whatever their white space, escapes and order of keys. Two changes that
+//! clients make from step to step, without effect on the model, are normalised: `cache_control` is
+//! skipped, and a message's content given as text equals a list of that one text block.
 
 use super::hash_key::keyed;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -26,7 +25,7 @@ fn hash_of_text(text: &str) -> u64 {
     xxh3_64_with_seed(text.as_bytes(), keyed(STRING))
 }
 
-/// What `[{"type":"text","text":text}]` hashes to.
+/// The hash of `[{"type":"text","text":text}]`.
 fn hash_of_text_block(text: &str) -> u64 {
     let kind = mix(hash_of_text("type"), hash_of_text("text"));
     let body = mix(hash_of_text("text"), hash_of_text(text));
@@ -142,7 +141,7 @@ enum KeyClass {
     Plain,
     /// The value may be an image or a sound in base64.
     Attachment,
-    /// The value is not part of what the model sees.
+    /// The value is not visible to the model.
     Skipped,
 }
 

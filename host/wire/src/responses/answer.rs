@@ -1,4 +1,4 @@
-//! A chat completion as an answer of `/v1/responses`: event by event, or in one piece.
+//! Translates a chat completion to a response of `/v1/responses`, event by event or as a whole.
 
 use super::ResponsesRequest;
 use super::chat::ChatForm;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Fields of a request that its answer repeats, with their values if they are not given.
+/// Fields of a request that its response repeats, with their defaults.
 const REPEATED: [(&str, &str); 18] = [
     ("instructions", "null"),
     ("max_output_tokens", "null"),
@@ -32,20 +32,20 @@ const REPEATED: [(&str, &str); 18] = [
     ("user", "null"),
 ];
 
-/// What the head of an answer says that no engine does.
+/// Fields of a response that do not come from the engine.
 #[derive(Clone, Debug)]
 pub struct AnswerHead {
-    /// Letters and digits that no other answer has: part of all of its ids.
+    /// A unique part of all its ids, letters and digits.
     pub name: String,
-    /// When it was begun, in seconds since 1970.
+    /// When it was started, in seconds since 1970.
     pub created_s: u64,
     /// Whether it can be continued by its id.
     pub is_stored: bool,
-    /// The answer that it continues.
+    /// The response that it continues.
     pub previous: Option<String>,
 }
 
-/// Puts an answer together from what an engine says of a chat completion.
+/// Builds a response from an engine's chat completion.
 #[derive(Debug)]
 pub struct ResponseBuilder {
     head: AnswerHead,
@@ -60,7 +60,7 @@ pub struct ResponseBuilder {
     items: Vec<Item>,
     /// The text that is being written.
     open: Option<usize>,
-    /// Calls by their number in the chat.
+    /// Tool calls by their number in the chat.
     calls: BTreeMap<usize, usize>,
     finish: Option<String>,
     usage: Option<ChatUsage>,
@@ -69,7 +69,7 @@ pub struct ResponseBuilder {
 }
 
 impl ResponseBuilder {
-    /// Of the answer to `request`, which the engine was asked as `chat`.
+    /// A builder for the response to `request`, which was sent to the engine as `chat`.
     pub fn new(request: &ResponsesRequest, chat: &ChatForm, head: AnswerHead) -> Self {
         let given = |name: &str| request.fields.get(name).map(|value| value.get());
         let repeated = REPEATED.map(|(name, otherwise)| {
@@ -102,7 +102,7 @@ impl ResponseBuilder {
         }
     }
 
-    /// Takes an event of the engine's stream; what the client is to be sent for it.
+    /// Processes an event of the engine's stream; returns the events for the client.
     pub fn take(&mut self, event: &[u8]) -> Vec<u8> {
         if self.is_over {
             return Vec::new();
@@ -118,7 +118,7 @@ impl ResponseBuilder {
         self.events.take()
     }
 
-    /// The engine's stream is over, whether or not it said so.
+    /// Handles the end of the engine's stream; returns the final events for the client.
     pub fn finish(&mut self) -> Vec<u8> {
         if self.finish.is_some() {
             self.end();
@@ -128,7 +128,7 @@ impl ResponseBuilder {
         self.events.take()
     }
 
-    /// The answer to a whole chat completion; `None` if that is none.
+    /// The response for a whole chat completion; `None` if the body is not one.
     pub fn whole(mut self, body: &[u8]) -> Option<Vec<u8>> {
         let chunk: Chunk = serde_json::from_slice(body).ok()?;
         chunk.choices.as_ref().filter(|all| !all.is_empty())?;
@@ -138,7 +138,7 @@ impl ResponseBuilder {
         Some(self.json(self.status()).into_bytes())
     }
 
-    /// Bytes of text that are held.
+    /// Bytes of buffered text.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

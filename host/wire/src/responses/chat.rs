@@ -1,4 +1,4 @@
-//! A request to `/v1/responses` as one to `/v1/chat/completions`.
+//! Translates a request to `/v1/responses` to one to `/v1/chat/completions`.
 
 use super::items::messages;
 use super::tools::{ChatTools, ToolNames};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Fields that are translated, and those that no chat has. What is not here is the same in both.
+/// Fields that are translated or have no equivalent. All others are the same in both APIs.
 const NOT_OF_CHATS: [&str; 26] = [
     "background",
     "client_metadata",
@@ -43,7 +43,7 @@ const NOT_OF_CHATS: [&str; 26] = [
 pub struct ChatForm {
     /// The body.
     pub body: Vec<u8>,
-    /// What the functions in it stand for.
+    /// The tools of its functions.
     pub(super) names: ToolNames,
 }
 
@@ -72,7 +72,7 @@ struct ResponseFormat<'a> {
     json_schema: Option<JsonSchema<'a>>,
 }
 
-/// Engines generate the fields in the order of the schema, so it stays as it was written.
+/// Kept as raw text, because engines generate fields in the order of the schema.
 #[derive(Serialize)]
 struct JsonSchema<'a> {
     name: String,
@@ -84,11 +84,11 @@ struct JsonSchema<'a> {
 }
 
 impl ResponsesRequest {
-    /// The same request for a chat completion.
+    /// The request as one for a chat completion.
     ///
     /// # Errors
     ///
-    /// `invalid_field` with what a chat has no form for.
+    /// `invalid_field` for features without an equivalent in chats.
     pub fn to_chat(&self) -> Result<ChatForm, RequestError> {
         let given = |name: &str| self.fields.get(name).map(|value| &**value);
         let mut chat: Fields = self.fields.clone();
@@ -147,7 +147,7 @@ impl ResponsesRequest {
     }
 }
 
-/// `text.format` as a chat has it: nothing for plain text.
+/// `text.format` in the form of a chat: `None` for plain text.
 fn response_format(text: &RawValue) -> Result<Option<ResponseFormat<'_>>, RequestError> {
     let wrong = |error: serde_json::Error| {
         let message = format!("`text` must be an object with a format: {error}");

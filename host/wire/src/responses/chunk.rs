@@ -1,4 +1,4 @@
-//! What an engine says of a chat completion: an event of its stream, or all of it.
+//! A chat completion of an engine: an event of its stream, or the whole.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -78,7 +78,7 @@ pub(super) struct OutputDetails {
 }
 
 impl ChatUsage {
-    /// As `/v1/responses` has it.
+    /// The form of `/v1/responses`.
     pub(super) fn json(self) -> String {
         let input = self.prompt_tokens.unwrap_or(0);
         let output = self.completion_tokens.unwrap_or(0);

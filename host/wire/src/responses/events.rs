@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-/// Writes events, or leaves that if the answer goes out in one piece.
+/// Writes events, or nothing if the response is not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     out: Vec<u8>,
@@ -18,7 +18,7 @@ impl Events {
         }
     }
 
-    /// What was written since the last time.
+    /// Takes the bytes written since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -36,7 +36,7 @@ impl Events {
         self.out.extend_from_slice(event.as_bytes());
     }
 
-    /// An event about a whole answer.
+    /// An event about the whole response.
     pub(super) fn response(&mut self, kind: &str, response: impl FnOnce() -> String) {
         if self.is_on {
             self.put(kind, &format!("\"response\":{}", response()));

@@ -1,15 +1,15 @@
-//! One item of an answer, as far as it has come.
+//! One item of a response that is being built.
 
 use super::items::PLAIN_REASONING;
 use super::tools::ToolName;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Debug)]
 pub(super) enum Kind {
     Reasoning {
-        /// The client asks for it in a form that it sends back.
+        /// Whether the client requested a form that it can send back.
         is_sent_back: bool,
     },
     Message {
@@ -36,7 +36,7 @@ impl Item {
         match &self.kind {
             Kind::Call { tool, .. } if tool.is_custom => {
                 let arguments = serde_json::from_str::<Value>(&self.text).unwrap_or_default();
-                // A model that writes no JSON means all of it.
+                // If the model wrote no JSON, all of it is the input.
                 let input = arguments["input"].as_str();
                 Some(input.unwrap_or(&self.text).to_owned())
             }
@@ -44,7 +44,7 @@ impl Item {
         }
     }
 
-    /// Its one part of text.
+    /// Its only text part.
     pub(super) fn part(&self) -> String {
         let text = json!(self.text);
         match &self.kind {
@@ -100,7 +100,7 @@ impl Item {
     }
 }
 
-/// A list of what is JSON already.
+/// A list of raw JSON values.
 pub(super) fn list(all: &[Box<RawValue>]) -> String {
     let all: Vec<&str> = all.iter().map(|each| each.get()).collect();
     format!("[{}]", all.join(","))

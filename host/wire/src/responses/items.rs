@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// What stands before reasoning that comes back by `encrypted_content`: it is the client's own, so
-/// nothing is hidden from it.
+/// Prefix of reasoning in `encrypted_content`, which is not encrypted, since it belongs to the
+/// client.
 pub(super) const PLAIN_REASONING: &str = "plain:";
 
 /// A message of a chat.
@@ -42,7 +42,7 @@ impl Content {
         }
     }
 
-    /// All of its text, with a line between two parts.
+    /// All of its text, with a line break between parts.
     fn text(&self) -> String {
         match self {
             Content::Text(text) => text.clone(),
@@ -53,7 +53,7 @@ impl Content {
         }
     }
 
-    /// As text, if it has nothing else.
+    /// Converts the content to plain text, if it only has text.
     fn plain(self) -> Self {
         if self.has_text_only() {
             Content::Text(self.text())
@@ -128,7 +128,7 @@ pub(super) fn messages(
 #[derive(Default)]
 struct Chat {
     messages: Vec<Message>,
-    /// Of the message that follows.
+    /// Reasoning of the next message.
     reasoning: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Chat {
                 self.reasoning = reasoning_of(&item).or(self.reasoning.take());
                 Ok(())
             }
-            // What a provider's own tools did is in no engine's prompt.
+            // Calls of a provider's own tools are not part of engines' prompts.
             kind if kind.ends_with("_call") || kind.ends_with("_call_output") => Ok(()),
             "item_reference" => {
                 let message = format!("`{param}` refers to an item that is not held; send it");
@@ -184,7 +184,7 @@ impl Chat {
         Ok(())
     }
 
-    /// One message of the system is what templates of all models take.
+    /// Adds text to the only system message, as some models' templates accept no second one.
     fn say_in_front(&mut self, text: &str) {
         match self.messages.first_mut().and_then(|m| m.content.as_mut()) {
             Some(Content::Text(so_far)) => {
@@ -199,7 +199,7 @@ impl Chat {
         self.messages.len() < 2 && self.messages.iter().all(|message| message.role == "system")
     }
 
-    /// Text of the model, which goes with the calls that follow it.
+    /// Adds text of the model, to which its following tool calls are attached.
     fn say(&mut self, content: Content) {
         let reasoning = self.reasoning.take();
         self.push("assistant", Some(content.plain()));
@@ -261,7 +261,7 @@ impl Chat {
     }
 }
 
-/// Text that a model thought, as far as it is there to be read.
+/// The readable reasoning of an item.
 fn reasoning_of(item: &Item<'_>) -> Option<String> {
     let parts = item.content.map(RawValue::get);
     let parts = parts.and_then(|parts| serde_json::from_str::<Vec<Text>>(parts).ok());

@@ -1,5 +1,5 @@
-//! Tools of a request: those that the client runs become functions of a chat, under names that
-//! lead back to them; those that a provider would run are left out.
+//! Tools of a request: those that the client runs become functions of a chat, under reversible
+//! names; those that a provider would run are removed.
 
 use super::refused;
 use crate::error::RequestError;
@@ -8,28 +8,28 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Between a namespace and the name of a tool within it.
+/// Separates a namespace from the name of a tool within it.
 const NAMESPACE_END: &str = "__";
-/// Parameters of a function that stands for a tool which takes free text.
+/// Parameters of a function for a tool with free-text input.
 const FREE_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}"#;
 /// Parameters of a function that has none.
 const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
-/// What a function of a chat stands for.
+/// The tool of a function of a chat.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct ToolName {
     pub(super) name: String,
     pub(super) namespace: Option<String>,
-    /// It takes free text, not JSON.
+    /// Whether its input is free text instead of JSON.
     pub(super) is_custom: bool,
 }
 
-/// Names in the chat, and what they stand for.
+/// Names in the chat, and their tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolNames(BTreeMap<String, ToolName>);
 
 impl ToolNames {
-    /// What a function that the model has called stands for.
+    /// The tool of a function that the model has called.
     pub(super) fn of(&self, chat_name: &str) -> ToolName {
         self.0.get(chat_name).cloned().unwrap_or_else(|| ToolName {
             name: chat_name.to_owned(),
@@ -67,7 +67,7 @@ struct Tool<'a> {
     format: Option<&'a RawValue>,
     #[serde(borrow)]
     tools: Option<Vec<&'a RawValue>>,
-    /// As chat completions have it.
+    /// The form of chat completions.
     #[serde(borrow)]
     function: Option<&'a RawValue>,
 }
@@ -133,7 +133,7 @@ impl ChatTools {
         self.functions.is_empty()
     }
 
-    /// The list of them.
+    /// The JSON list of functions.
     pub(super) fn json(&self) -> String {
         let all = self.functions.iter().map(|(_, function)| function.as_str());
         format!("[{}]", all.collect::<Vec<_>>().join(","))
@@ -202,7 +202,7 @@ impl ChatTools {
         Ok(())
     }
 
-    /// `tool_choice` as a chat has it; `allowed_tools` leaves the others out.
+    /// `tool_choice` in the form of a chat; `allowed_tools` removes the other functions.
     pub(super) fn choice(&mut self, choice: &RawValue) -> Result<String, RequestError> {
         #[derive(Deserialize)]
         struct Choice {
@@ -243,7 +243,7 @@ impl ChatTools {
     }
 }
 
-/// A tool that takes free text may say which: models are told in words.
+/// The description of a tool. The format of free-text input is described in words for the model.
 fn description(tool: &Tool<'_>) -> Option<String> {
     #[derive(Deserialize)]
     struct Grammar {

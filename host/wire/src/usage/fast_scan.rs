@@ -1,22 +1,22 @@
-//! A look at an event that is most often enough: whether it adds output, and whether it holds
-//! anything that is worth parsing.
+//! A fast scan that suffices for most events: whether an event adds output, and whether it needs
+//! parsing.
 
 use memchr::{memchr, memchr2};
 
-/// What a look at an event showed.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FastScan {
-    /// Nothing but perhaps a piece of the output.
+    /// At most a piece of the output.
     Plain {
         /// Whether there is such a piece.
         has_output: bool,
     },
-    /// There is more to it, or it is not well-formed.
+    /// It has other content, or is malformed.
     NeedsParse,
 }
 
-/// Goes from string to string, so quotes and braces within strings don't matter, and looks at the
-/// keys only.
+/// Scans from string to string, so that quotes and braces within strings don't matter, and checks
+/// only the keys.
 pub(super) fn fast_scan(event: &[u8]) -> FastScan {
     let mut has_output = false;
     let mut rest = event;
@@ -74,7 +74,7 @@ fn string_length(text: &[u8]) -> Option<(usize, bool)> {
     }
 }
 
-/// The value of a key, or `None` behind a string that is not a key.
+/// The value of a key, or `None` after a string that is not a key.
 fn value_behind(rest: &[u8]) -> Option<&[u8]> {
     skip_space(rest).strip_prefix(b":").map(skip_space)
 }

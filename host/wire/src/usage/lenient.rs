@@ -1,5 +1,4 @@
-//! Values read for what they may be: anything unexpected reads as nothing, and never fails the
-//! reply that holds it.
+//! Lenient parsing: unexpected values become defaults and never fail the whole reply.
 
 use super::Finish;
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use treadle_model::reported_tokens;
 
-/// A type that takes what it knows of any JSON value, and its default for the rest.
+/// A type that can be read from any JSON value, with its default for unexpected ones.
 pub(super) trait Lenient<'de>: Default {
     fn of_number(_: u64) -> Self {
         Self::default()
@@ -83,7 +82,7 @@ pub(super) fn lenient<'de, T: Lenient<'de>, D: Deserializer<'de>>(
     deserializer.deserialize_any(Any(PhantomData))
 }
 
-/// A whole number; one that no engine can mean counts as absent.
+/// A whole number; implausible ones count as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Count(pub(super) Option<u64>);
 
@@ -115,7 +114,7 @@ impl<'de> Deserialize<'de> for HasText {
     }
 }
 
-/// What an object is, as far as it matters here.
+/// The kind of an object, as far as it matters here.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Kind {
     /// Some other.

@@ -1,4 +1,4 @@
-//! The parts of a reply that have its cost and its end, of any engine.
+//! The parts of any engine's reply with its usage and its end.
 
 use super::lenient::{Count, HasText, Kind, ListLength, Many, One, Reason};
 use super::response::{Incomplete, OutputItem, Response, Status, finish_of_response};
@@ -12,26 +12,26 @@ use treadle_model::TOKENS_MAX;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Reply<'a> {
-    /// OpenAI's, and Anthropic's.
+    /// In OpenAI's and Anthropic's APIs.
     pub(super) usage: One<Usage>,
-    /// llama.cpp's.
+    /// In llama.cpp's API.
     pub(super) timings: One<Timings>,
-    /// SGLang's, one per output.
+    /// In SGLang's API, one per output.
     pub(super) meta_info: Many<MetaInfo>,
-    /// SGLang's: which output of a batch an event is about.
+    /// In SGLang's API: the output of a batch that an event is about.
     pub(super) index: Count,
     pub(super) choices: Many<Choice>,
-    /// Anthropic's, of a whole reply.
+    /// In a whole reply of Anthropic's API.
     pub(super) stop_reason: Reason,
-    /// Anthropic's, in the first event of a stream.
+    /// In the first event of Anthropic's streams.
     pub(super) message: One<Opening>,
-    /// Anthropic's, in the later ones.
+    /// In later events of Anthropic's streams.
     pub(super) delta: One<Delta>,
-    /// SGLang's, beside an answer in OpenAI's form.
+    /// SGLang's addition to responses in OpenAI's form.
     pub(super) metadata: One<Metadata>,
-    /// OpenAI's responses, in the last event of a stream.
+    /// In the last event of streams of `/v1/responses`.
     pub(super) response: One<Response>,
-    /// The same, of a whole reply.
+    /// In a whole reply of `/v1/responses`.
     pub(super) status: Status,
     pub(super) output: Many<OutputItem>,
     pub(super) incomplete_details: One<Incomplete>,
@@ -145,7 +145,7 @@ impl Usage {
         );
     }
 
-    /// Anthropic counts the cached part of a prompt apart from the rest.
+    /// Anthropic counts the cached part of a prompt separately.
     fn step(&self) -> StepUsage {
         let details = [self.prompt_tokens_details, self.input_tokens_details];
         let cached = details.iter().find_map(|details| details.0.cached_tokens.0);
@@ -218,7 +218,7 @@ impl Delta {
 }
 
 impl Reply<'_> {
-    /// Token ids of the outputs, where they are given.
+    /// Number of token ids of the outputs, if listed.
     pub(super) fn token_ids(&self) -> Option<u64> {
         let lengths = self.choices.0.iter().map(|choice| choice.token_ids.0);
         add_up(lengths)
@@ -268,7 +268,7 @@ impl Reply<'_> {
     }
 }
 
-/// One account of several sources: what the first does not have is taken from the next.
+/// Merges usage from several sources: missing values are taken from the next source.
 pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> StepUsage {
     let metas: Vec<StepUsage> = metas.iter().map(MetaInfo::step).collect();
     let metas = StepUsage {

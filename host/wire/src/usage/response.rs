@@ -1,4 +1,4 @@
-//! The parts of an answer of `/v1/responses` that have its cost and its end.
+//! The parts of a `/v1/responses` response with its usage and its end.
 
 use super::Finish;
 use super::lenient::{Lenient, Many, One, Reason, lenient};
@@ -15,14 +15,14 @@ pub(super) struct Response {
     incomplete_details: One<Incomplete>,
 }
 
-/// Why it is not whole.
+/// Why it is incomplete.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 pub(super) struct Incomplete {
     reason: Reason,
 }
 
-/// How far it has come; nothing while it goes on.
+/// Its status; `None` while it is in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Status(Option<Finish>);
 

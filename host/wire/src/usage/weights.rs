@@ -1,4 +1,4 @@
-//! Under which version of its weights an engine answered.
+//! The version of the weights under which an engine answered.
 
 use super::lenient::{Lenient, Many, lenient};
 use serde::Deserialize;
@@ -6,8 +6,8 @@ use serde::de::Deserializer;
 use std::fmt;
 use treadle_model::WEIGHTS_BYTES_MAX;
 
-/// An engine's name for a version of its weights; empty where it gives none. It is held in place:
-/// answers are read event by event, and none of them is to cost an allocation.
+/// An engine's name for a version of its weights; empty if unknown. It is stored inline, so that
+/// reading events needs no allocation.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct WeightVersion {
     length: usize,
@@ -65,14 +65,14 @@ impl<'de> Deserialize<'de> for WeightVersion {
     }
 }
 
-/// What SGLang says beside an answer in OpenAI's form.
+/// SGLang's metadata in responses in OpenAI's form.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
     pub(super) weight_version: WeightVersion,
 }
 
-/// vLLM's stretches of tokens, each of one version.
+/// vLLM's ranges of tokens, each with one version.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretches {
     pub(super) last: WeightVersion,
