@@ -2,24 +2,24 @@
 //! without this path.
 
 mod body;
-mod held;
-mod lacking;
+mod stored;
+mod unsupported;
 
 pub(crate) use body::{Holding, Responding};
-pub(crate) use held::Held;
+pub(crate) use stored::StoredResponse;
 
-use held::HeldResponses;
-use lacking::Lacking;
 use std::hash::{BuildHasher, RandomState};
+use stored::StoredResponses;
 use treadle_model::StepId;
+use unsupported::UnsupportedEngines;
 
 /// Most bytes of stored responses, over all tenants.
-const HELD_BYTES_MAX: u64 = 256 << 20;
+const STORED_BYTES_MAX: u64 = 256 << 20;
 
 /// State that requests to `/v1/responses` share.
 pub struct Responses {
-    pub(crate) held: HeldResponses,
-    pub(crate) lacking: Lacking,
+    pub(crate) held: StoredResponses,
+    pub(crate) unsupported: UnsupportedEngines,
     /// Distinguishes the responses of several daemons.
     daemon: u64,
 }
@@ -27,8 +27,8 @@ pub struct Responses {
 impl Default for Responses {
     fn default() -> Self {
         Self {
-            held: HeldResponses::new(HELD_BYTES_MAX),
-            lacking: Lacking::default(),
+            held: StoredResponses::new(STORED_BYTES_MAX),
+            unsupported: UnsupportedEngines::default(),
             daemon: RandomState::new().hash_one("responses"),
         }
     }

@@ -4,11 +4,11 @@
 mod address;
 pub mod body;
 mod coding;
+mod engine_headers;
 mod error;
 mod exposition;
 mod guarded;
 mod histogram;
-mod passed;
 mod peers;
 mod reached_limits;
 mod retry_after;
@@ -20,10 +20,10 @@ mod upstream;
 
 pub use address::{ClientAddress, Encrypted, ServedAddress};
 pub use coding::refuse_coded;
+pub use engine_headers::of_engine;
 pub use error::{error_response, refuse, wrong_method};
 pub use exposition::{Exposition, counter, escape, gauge};
 pub use histogram::Histogram;
-pub use passed::of_engine;
 pub use retry_after::retry_after;
 pub use serve::{Listener, ServeLimits, serve};
 pub use tally::{Bounded, InUse, Tally};

@@ -11,6 +11,7 @@ mod generate;
 mod interruption;
 mod isolation;
 mod joined;
+mod keepalive;
 mod large;
 mod native;
 mod obstacles;
@@ -18,7 +19,6 @@ mod parts;
 mod refusal;
 mod responses;
 mod rest;
-mod sign;
 mod stream;
 mod waiting;
 

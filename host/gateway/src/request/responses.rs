@@ -5,7 +5,7 @@ use super::attempt::{Outcome, attempt};
 use super::generate::{Call, GatewayState};
 use super::native::Pieces;
 use crate::guard::StepGuard;
-use crate::responses::{Held, Holding, Responding};
+use crate::responses::{Holding, Responding, StoredResponse};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use treadle_wire::{
 /// State of a request beyond its body.
 pub(super) struct ResponsesCall {
     /// The response that it continues.
-    previous: Option<(String, Held)>,
+    previous: Option<(String, StoredResponse)>,
     /// Its own items.
     items: Arc<str>,
     is_stored: bool,
@@ -58,7 +58,7 @@ impl ResponsesCall {
         };
         let history = previous.as_ref().map(|(_, held)| held);
         let bytes_max = principal.body_bytes_max(app.body_bytes_max);
-        let bytes = body.len() + history.map_or(0, Held::bytes);
+        let bytes = body.len() + history.map_or(0, StoredResponse::bytes);
         if bytes > bytes_max {
             let message = format!(
                 "the request with its previous conversation has {bytes} bytes, but at most \
@@ -220,7 +220,7 @@ fn held(
     app: &GatewayState,
     principal: &Principal,
     id: String,
-) -> Result<(String, Held), ErrorBody> {
+) -> Result<(String, StoredResponse), ErrorBody> {
     let tenant = principal.tenant.tenant.name();
     match app.responses.held.get(tenant, &id) {
         Some(held) => Ok((id, held)),
@@ -228,7 +228,7 @@ fn held(
     }
 }
 
-fn pieces_of(held: &Held) -> Result<Vec<&str>, ErrorBody> {
+fn pieces_of(held: &StoredResponse) -> Result<Vec<&str>, ErrorBody> {
     let pieces = held.pieces.iter().map(|piece| std::str::from_utf8(piece));
     pieces.collect::<Result<_, _>>().map_err(|error| {
         let message = format!("the stored conversation is not text: {error}; please report this");
@@ -259,9 +259,9 @@ pub(super) async fn attempt_by_path(
         let so_far = (last_instruction, pieces);
         return attempt(call, dispatch, instructions, guard, so_far).await;
     };
-    let lacking = &call.app.responses.lacking;
+    let unsupported = &call.app.responses.unsupported;
     let (mut guard, mut is_new) = (guard, false);
-    if !lacking.contains(&dispatch.url) {
+    if !unsupported.contains(&dispatch.url) {
         let so_far = (&mut *last_instruction, &mut *pieces);
         match attempt(call, dispatch, instructions, guard, so_far).await {
             Outcome::Unserved(unsettled, status) => {
@@ -287,7 +287,7 @@ pub(super) async fn attempt_by_path(
     };
     // If the chat path is not found either, the model is missing.
     if is_new && response.status() != StatusCode::NOT_FOUND {
-        lacking.insert(&dispatch.url);
+        unsupported.insert(&dispatch.url);
     }
     Outcome::Answered(translated(call, responses, chat, response).await)
 }

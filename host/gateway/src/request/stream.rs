@@ -8,7 +8,7 @@ use super::end::End;
 use super::first_event::{Begun, is_whole_event};
 use super::generate::{Call, GatewayState};
 use super::interruption::{Interruptible, StreamAction};
-use super::sign::Sign;
+use super::keepalive::Keepalive;
 use crate::bodies::PayloadCapture;
 use crate::guard::StepGuard;
 use axum::body::Body;
@@ -62,7 +62,7 @@ impl StreamAnswer {
             kept: call.capture().map(Kept::new),
             reported_at: None,
             reported_tokens: 0,
-            sign: Sign::new(call.app.keep_alive),
+            sign: Keepalive::new(call.app.keep_alive),
             end: End::Orderly,
         };
         stream.upstream = self.begun.rest;
@@ -93,7 +93,7 @@ struct StepStream {
     kept: Option<Kept>,
     reported_at: Option<Instant>,
     reported_tokens: u64,
-    sign: Sign,
+    sign: Keepalive,
     end: End,
 }
 

@@ -4,7 +4,7 @@
 use super::attempt::program_header;
 use super::end::End;
 use super::generate::Call;
-use super::sign::Sign;
+use super::keepalive::Keepalive;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
@@ -55,7 +55,7 @@ impl Waits {
         let endpoint = self.endpoint;
         let told = Box::pin(async move { told(endpoint, answer.await).await });
         let mut response = Response::new(Body::new(Waiting {
-            part: Part::Waits(told, Sign::now(self.every)),
+            part: Part::Waits(told, Keepalive::now(self.every)),
             end: End::Orderly,
         }));
         *response.headers_mut() = self.headers;
@@ -133,7 +133,7 @@ fn as_events(endpoint: Endpoint, whole: &[u8]) -> Bytes {
 
 enum Part {
     /// Only keepalives so far.
-    Waits(Pin<Box<dyn Future<Output = Told> + Send>>, Sign),
+    Waits(Pin<Box<dyn Future<Output = Told> + Send>>, Keepalive),
     /// The answer has begun.
     Answer(Body),
     /// Nothing more comes.

@@ -1,7 +1,7 @@
 //! The body of a response of `/v1/responses`: translated from an engine's chat completion, and
 //! parsed so that it can be stored.
 
-use super::{Held, Responses};
+use super::{Responses, StoredResponse};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
@@ -23,7 +23,7 @@ pub(crate) struct Holding {
     pub(crate) share: u64,
     pub(crate) program: Arc<str>,
     /// The conversation that the request continues.
-    pub(crate) before: Option<Held>,
+    pub(crate) before: Option<StoredResponse>,
     /// Items of the request itself.
     pub(crate) items: Arc<str>,
 }

@@ -4,7 +4,7 @@ use super::Actions;
 use super::running::for_node;
 use super::start::start_of;
 use crate::held_action::HeldAction;
-use crate::nodes::{Asked, Start};
+use crate::nodes::{ActionHost, Start};
 use async_trait::async_trait;
 use std::sync::Arc;
 use treadle_actions::Outputs;
@@ -13,7 +13,7 @@ use treadle_model::{ActionId, Tenant};
 use treadle_wire::ErrorBody;
 
 #[async_trait]
-impl Asked for Arc<Actions> {
+impl ActionHost for Arc<Actions> {
     async fn start(&self, action: ActionId, attempt: u32) -> Option<Start> {
         let start = start_of(&self.driver, action, attempt).await?;
         match self.blobs.body(&start.spec).await {

@@ -4,11 +4,11 @@
 //! change of schedulers is the same for all of its steps. Other requests than generation go to the
 //! scheduler of their shard.
 
-mod about;
 mod candidate;
 pub(crate) mod link;
 mod member;
 mod proxy;
 mod routes;
+mod subject;
 
 pub use member::Member;

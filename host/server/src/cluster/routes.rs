@@ -1,8 +1,8 @@
 //! Routing of requests in a cluster.
 
-use super::about;
 use super::member::Parts;
 use super::proxy::{no_scheduler, pass_on};
+use super::subject;
 use crate::cluster::link::serve_link;
 use crate::links::knows_secret;
 use crate::nodes;
@@ -101,7 +101,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         Way::Direct | Way::PassedOn(None) => {}
         Way::Unproven => return other_secret(),
     }
-    let (shard, request) = match about::find(&parts, request).await {
+    let (shard, request) = match subject::find(&parts, request).await {
         Ok(found) => found,
         Err(response) => return *response,
     };

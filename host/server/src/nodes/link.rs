@@ -1,6 +1,6 @@
 //! The daemon's end of a node's connection.
 
-use super::Asked;
+use super::ActionHost;
 use super::Nodes;
 use super::frames::{Answer, Ended, FromNode, Known, PROTOCOL, Question, ToNode};
 use super::settling::{At, Stopped};
@@ -26,7 +26,7 @@ const ENDS_MAX: usize = 100_000;
 /// Accepts the connection of a node's agent.
 pub(crate) fn connect(
     nodes: Arc<Nodes>,
-    actions: impl Asked + 'static,
+    actions: impl ActionHost + 'static,
     request: Request,
 ) -> Response<Body> {
     if !knows_secret(request.headers(), nodes.secret.reveal()) {
@@ -34,7 +34,7 @@ pub(crate) fn connect(
             "the daemon's `cluster.secret` and the node's differ; set both to the same value";
         return refuse(ErrorCode::Forbidden, message);
     }
-    let actions: Arc<dyn Asked> = Arc::new(actions);
+    let actions: Arc<dyn ActionHost> = Arc::new(actions);
     upgraded(PROTOCOL, request, move |stream| async move {
         run(&nodes, &actions, stream).await;
     })
@@ -42,7 +42,7 @@ pub(crate) fn connect(
 
 async fn run(
     nodes: &Arc<Nodes>,
-    actions: &Arc<dyn Asked>,
+    actions: &Arc<dyn ActionHost>,
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
 ) {
     let (reader, writer) = tokio::io::split(stream);
@@ -91,7 +91,7 @@ type Told = (Vec<Ended>, Known);
 /// may wait for the store; ends with the connection.
 async fn settle(
     nodes: &Arc<Nodes>,
-    actions: &Arc<dyn Asked>,
+    actions: &Arc<dyn ActionHost>,
     at: &At,
     told: oneshot::Receiver<Told>,
 ) -> LineError {
@@ -118,7 +118,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     async fn read(
         &mut self,
         nodes: &Arc<Nodes>,
-        actions: &Arc<dyn Asked>,
+        actions: &Arc<dyn ActionHost>,
         at: &At,
         tell: oneshot::Sender<Told>,
     ) -> LineError {
@@ -148,7 +148,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 impl Nodes {
     async fn hear(
         self: &Arc<Self>,
-        actions: &Arc<dyn Asked>,
+        actions: &Arc<dyn ActionHost>,
         at: &At,
         said: FromNode,
     ) -> Result<(), Stopped> {
@@ -189,7 +189,7 @@ impl Nodes {
     }
 }
 
-async fn answer(actions: &dyn Asked, mark: &str, question: Question) -> Answer {
+async fn answer(actions: &dyn ActionHost, mark: &str, question: Question) -> Answer {
     let answer = match question {
         Question::Hold {
             tenant,

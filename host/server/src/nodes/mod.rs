@@ -9,16 +9,16 @@
 //!
 //! Requests about a node's sandboxes are forwarded to it unchanged (`rest/forward.rs`).
 
-mod asked;
+mod action_host;
 mod choice;
+mod forwarding;
 mod frames;
 mod link;
-mod passing;
 mod resources;
 mod rows;
 mod settling;
 
-pub(crate) use asked::Asked;
+pub(crate) use action_host::ActionHost;
 pub(crate) use choice::{Own, Place};
 pub(crate) use frames::{
     Answer, AttemptKey, Ended, FromNode, Hello, Known, LIST_PATH, MARK_CHARS, NodeLoad, PATH,

@@ -4,7 +4,7 @@
 //! If the driver stops meanwhile, the next daemon settles the rest.
 
 use super::frames::{AttemptKey, Ended, Known, ToNode};
-use super::{Asked, Nodes, node_of};
+use super::{ActionHost, Nodes, node_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ impl Nodes {
     /// Compares both sides' attempts. Those that certainly never started are started again.
     pub(super) async fn settle(
         &self,
-        actions: &dyn Asked,
+        actions: &dyn ActionHost,
         at: &At,
         (ends, known): (Vec<Ended>, Known),
     ) -> Result<(), Stopped> {
@@ -99,7 +99,7 @@ impl Nodes {
     }
 
     /// Handles an attempt that the node does not have.
-    async fn absent(&self, actions: &dyn Asked, at: &At, attempt: AttemptKey, is_all: bool) {
+    async fn absent(&self, actions: &dyn ActionHost, at: &At, attempt: AttemptKey, is_all: bool) {
         if !is_all {
             return self.driver.event(ended(attempt, Outcome::Unknown).into());
         }
@@ -116,7 +116,7 @@ impl Nodes {
     /// once that is on record.
     pub(super) async fn ended(
         &self,
-        actions: &dyn Asked,
+        actions: &dyn ActionHost,
         at: &At,
         end: Ended,
     ) -> Result<(), Stopped> {

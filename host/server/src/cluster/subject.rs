@@ -36,7 +36,7 @@ const IN_BODY: [&str; 6] = [
 
 /// The subject of a request, which determines its shard.
 #[derive(Debug, PartialEq)]
-enum About {
+enum Subject {
     Shard(String),
     Job(String),
     Program(String),
@@ -67,21 +67,21 @@ pub(super) async fn find(
     if parts.shards.len() == 1 && !request.headers().contains_key(SHARD_HEADER) {
         return Ok((home, request));
     }
-    let (about, request) = match about(&request) {
-        About::InBody => read_subject(request).await?,
-        about => (about, request),
+    let (subject, request) = match subject(&request) {
+        Subject::InBody => read_subject(request).await?,
+        subject => (subject, request),
     };
-    let shard = match about {
+    let shard = match subject {
         // For a body without a program, the shard's own response says what is missing.
-        About::Daemon | About::InBody => home,
-        About::Shard(name) => named(parts, &name)?,
-        About::Job(job) => {
+        Subject::Daemon | Subject::InBody => home,
+        Subject::Shard(name) => named(parts, &name)?,
+        Subject::Job(job) => {
             let tenant = tenant(parts, request.headers()).await?;
             let job = ClientName::parse("job", &job).map_err(|e| refused(&e.into()))?;
             dealt(parts, &tenant.inside(&job))
         }
-        About::Node(mark) => dealt(parts, &mark),
-        About::Program(program) => {
+        Subject::Node(mark) => dealt(parts, &mark),
+        Subject::Program(program) => {
             let tenant = tenant(parts, request.headers()).await?;
             let name = ClientName::parse("program_id", &program);
             let name = name.map_err(|e| refused(&e.into()))?;
@@ -97,23 +97,23 @@ fn dealt<'a>(parts: &'a Parts, name: &str) -> &'a Shard {
     &parts.shards[shard_of(&names, name)]
 }
 
-fn about(request: &Request) -> About {
+fn subject(request: &Request) -> Subject {
     let path = request.uri().path();
     if AT_HOME.iter().any(|start| path.starts_with(start)) {
-        return About::Daemon;
+        return Subject::Daemon;
     }
     let header = |name| {
         let value = request.headers().get(name)?.to_str().ok()?;
         Some(value.to_owned())
     };
     if let Some(shard) = header(SHARD_HEADER) {
-        return About::Shard(shard);
+        return Subject::Shard(shard);
     }
     if let Some(mark) = node_of(request) {
-        return About::Node(mark);
+        return Subject::Node(mark);
     }
     if let Some(job) = header(JOB_HEADER) {
-        return About::Job(job);
+        return Subject::Job(job);
     }
     let segment = |start: &str| {
         let rest = path.strip_prefix(start)?.split('/').next()?;
@@ -123,23 +123,23 @@ fn about(request: &Request) -> About {
     if path == "/api/v1/programs" {
         let query = Query::<ParentQuery>::try_from_uri(request.uri()).ok();
         let parent = query.and_then(|query| query.0.parent);
-        return parent.map_or(About::Daemon, About::Program);
+        return parent.map_or(Subject::Daemon, Subject::Program);
     }
     if let Some(job) = segment("/api/v1/jobs/") {
-        return About::Job(job);
+        return Subject::Job(job);
     }
     if let Some(program) = PROGRAMS.iter().find_map(|start| segment(start)) {
-        return About::Program(program);
+        return Subject::Program(program);
     }
     if path == "/finish_session" {
         let query = Query::<SessionQuery>::try_from_uri(request.uri());
         let session = query.ok().and_then(|query| query.0.session_id);
-        return session.map_or(About::Daemon, About::Program);
+        return session.map_or(Subject::Daemon, Subject::Program);
     }
     if IN_BODY.contains(&path) && request.method() == Method::POST {
-        return About::InBody;
+        return Subject::InBody;
     }
-    About::Daemon
+    Subject::Daemon
 }
 
 /// The node that sent a request, or that has the sandbox which it names.
@@ -173,7 +173,7 @@ async fn tenant(parts: &Parts, headers: &HeaderMap) -> Result<Tenant, Box<Respon
 }
 
 /// The subject in a body, and the request with its body restored.
-async fn read_subject(request: Request) -> Result<(About, Request), Box<Response<Body>>> {
+async fn read_subject(request: Request) -> Result<(Subject, Request), Box<Response<Body>>> {
     let (head, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, ACTION_BYTES_MAX)
         .await
@@ -189,7 +189,7 @@ async fn read_subject(request: Request) -> Result<(About, Request), Box<Response
 }
 
 /// The job or else the program that a body names; E2B's clients name them in labels.
-fn of_body(fields: &Value) -> About {
+fn of_body(fields: &Value) -> Subject {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -199,9 +199,9 @@ fn of_body(fields: &Value) -> About {
         let label = &fields["metadata"][format!("treadle_{field}")];
         text(&fields[field]).or_else(|| text(label))
     };
-    let job = named("job").map(About::Job);
-    let program = || named("program_id").map(About::Program);
-    job.or_else(program).unwrap_or(About::Daemon)
+    let job = named("job").map(Subject::Job);
+    let program = || named("program_id").map(Subject::Program);
+    job.or_else(program).unwrap_or(Subject::Daemon)
 }
 
 /// The shard that has a program.
@@ -252,26 +252,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn request(method: Method, uri: &str, headers: &[(&str, &str)]) -> About {
+    fn request(method: Method, uri: &str, headers: &[(&str, &str)]) -> Subject {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        about(&request.body(Body::empty()).expect("a request"))
+        subject(&request.body(Body::empty()).expect("a request"))
     }
 
     #[test]
     fn a_body_names_a_job_or_a_program() {
         let of = |body: Value| of_body(&body);
-        let job = About::Job("math".into());
-        let program = About::Program("p".into());
+        let job = Subject::Job("math".into());
+        let program = Subject::Program("p".into());
         assert_eq!(of(json!({"job": "math", "program_id": "p"})), job);
         assert_eq!(of(json!({"program_id": "p"})), program);
         let labels = json!({"metadata": {"treadle_program_id": "p"}});
         assert_eq!(of(labels), program);
         let labels = json!({"metadata": {"treadle_job": "math", "treadle_program_id": "p"}});
         assert_eq!(of(labels), job);
-        assert_eq!(of(json!([1])), About::Daemon);
+        assert_eq!(of(json!([1])), Subject::Daemon);
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         let get = |uri: &str| request(Method::GET, uri, &[]);
         let sandbox = "abcdefghijklmnopqrstu";
         let mark = nodes::mark_of_sandbox(sandbox).expect("a name").to_owned();
-        let node = About::Node(mark.clone());
+        let node = Subject::Node(mark.clone());
         assert_eq!(get(&format!("/sandboxes/{sandbox}/pause")), node);
         let named = [("e2b-sandbox-id", sandbox)];
         assert_eq!(
@@ -287,39 +287,45 @@ mod tests {
             node
         );
         assert_eq!(get(&format!("{}?{mark}", nodes::PATH)), node);
-        assert_eq!(get("/sandboxes/short"), About::Daemon);
+        assert_eq!(get("/sandboxes/short"), Subject::Daemon);
     }
 
     #[test]
     fn a_request_says_what_it_is_about() {
         let get = |uri| request(Method::GET, uri, &[]);
-        assert_eq!(get("/programs"), About::Daemon);
-        assert_eq!(get("/api/v1/programs"), About::Daemon);
+        assert_eq!(get("/programs"), Subject::Daemon);
+        assert_eq!(get("/api/v1/programs"), Subject::Daemon);
         assert_eq!(
             get("/api/v1/programs?limit=2&parent=a%2Fb"),
-            About::Program("a/b".into())
+            Subject::Program("a/b".into())
         );
         assert_eq!(
             get("/api/v1/programs/a%2Fb/steps"),
-            About::Program("a/b".into())
+            Subject::Program("a/b".into())
         );
-        assert_eq!(get("/profiles/p"), About::Program("p".into()));
-        assert_eq!(get("/api/v1/jobs/run-1"), About::Job("run-1".into()));
+        assert_eq!(get("/profiles/p"), Subject::Program("p".into()));
+        assert_eq!(get("/api/v1/jobs/run-1"), Subject::Job("run-1".into()));
         assert_eq!(
             request(Method::POST, "/finish_session?session_id=s+1", &[]),
-            About::Program("s 1".into())
+            Subject::Program("s 1".into())
         );
-        assert_eq!(request(Method::POST, "/api/v1/actions", &[]), About::InBody);
+        assert_eq!(
+            request(Method::POST, "/api/v1/actions", &[]),
+            Subject::InBody
+        );
         let job = [(JOB_HEADER, "run-1")];
         assert_eq!(
             request(Method::POST, "/api/v1/actions", &job),
-            About::Job("run-1".into())
+            Subject::Job("run-1".into())
         );
         let both = [(JOB_HEADER, "run-1"), (SHARD_HEADER, "b")];
         assert_eq!(
             request(Method::POST, "/api/v1/actions", &both),
-            About::Shard("b".into())
+            Subject::Shard("b".into())
         );
-        assert_eq!(request(Method::GET, "/api/v1/tokens", &both), About::Daemon);
+        assert_eq!(
+            request(Method::GET, "/api/v1/tokens", &both),
+            Subject::Daemon
+        );
     }
 }

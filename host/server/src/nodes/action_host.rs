@@ -8,7 +8,7 @@ use treadle_wire::ErrorBody;
 
 /// The daemon's actions, for nodes.
 #[async_trait]
-pub(crate) trait Asked: Send + Sync {
+pub(crate) trait ActionHost: Send + Sync {
     /// The start of an attempt that is on record and certainly never started; `None` if it must no
     /// longer run.
     async fn start(&self, action: ActionId, attempt: u32) -> Option<Start>;

@@ -10,13 +10,13 @@ use tokio::time::{Instant, Sleep};
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// When the next one is due.
-pub(super) struct Sign {
+pub(super) struct Keepalive {
     every: Duration,
     next: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Sign {
+impl Keepalive {
     /// One after each pause of this length; none if it is zero.
     pub(super) fn new(every: Duration) -> Self {
         Self::at(Instant::now() + every, every)
@@ -64,26 +64,26 @@ mod tests {
 
     const LONG: Duration = Duration::from_hours(1);
 
-    fn is_due(sign: &mut Sign) -> bool {
+    fn is_due(sign: &mut Keepalive) -> bool {
         sign.poll(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
 
     #[tokio::test]
     async fn a_sign_comes_after_each_pause_only() {
-        let mut sign = Sign::now(LONG);
+        let mut sign = Keepalive::now(LONG);
         poll_fn(|context| sign.poll(context)).await;
         assert!(!is_due(&mut sign), "the next comes in an hour");
-        let mut sign = Sign::new(Duration::from_millis(1));
+        let mut sign = Keepalive::new(Duration::from_millis(1));
         poll_fn(|context| sign.poll(context)).await;
         poll_fn(|context| sign.poll(context)).await;
     }
 
     #[tokio::test]
     async fn none_comes_while_others_are_sent_and_where_none_is_wanted() {
-        let mut sign = Sign::now(LONG);
+        let mut sign = Keepalive::now(LONG);
         sign.sent();
         assert!(!is_due(&mut sign));
-        assert!(!is_due(&mut Sign::now(Duration::ZERO)));
+        assert!(!is_due(&mut Keepalive::now(Duration::ZERO)));
     }
 }

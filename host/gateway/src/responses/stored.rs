@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 256;
 
 /// A stored conversation, to which a continuing request is appended.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct StoredResponse {
     /// The response's program, by its tenant's name.
     pub(crate) program: Arc<str>,
     /// Items, as returned by [`treadle_wire::ResponsesRequest::items`].
@@ -23,7 +23,7 @@ pub(crate) struct Held {
     counted: u64,
 }
 
-impl Held {
+impl StoredResponse {
     /// Bytes of its items.
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
@@ -31,7 +31,7 @@ impl Held {
 }
 
 /// All stored responses.
-pub(crate) struct HeldResponses {
+pub(crate) struct StoredResponses {
     by_tenant: Mutex<HashMap<Box<str>, OfTenant>>,
     tally: Arc<Tally>,
     bytes_max: u64,
@@ -40,7 +40,7 @@ pub(crate) struct HeldResponses {
 #[derive(Default)]
 struct OfTenant {
     tally: Arc<Tally>,
-    by_id: HashMap<Arc<str>, Held>,
+    by_id: HashMap<Arc<str>, StoredResponse>,
     /// The oldest first.
     order: VecDeque<Arc<str>>,
 }
@@ -53,7 +53,7 @@ impl OfTenant {
     }
 }
 
-impl HeldResponses {
+impl StoredResponses {
     /// A store with this limit in bytes.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl HeldResponses {
     }
 
     /// The stored response with this id.
-    pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<Held> {
+    pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<StoredResponse> {
         self.locked().get(tenant)?.by_id.get(id).cloned()
     }
 
@@ -80,7 +80,7 @@ impl HeldResponses {
         (tenant, share): (&str, u64),
         id: &str,
         program: &Arc<str>,
-        before: Option<&Held>,
+        before: Option<&StoredResponse>,
         since: Bytes,
     ) {
         let counted_before = before.map_or(0, |held| held.counted);
@@ -110,7 +110,7 @@ impl HeldResponses {
             }
         };
         let pieces = before.iter().cloned().chain([room.hold(since)]);
-        let held = Held {
+        let held = StoredResponse {
             program: program.clone(),
             pieces: pieces.collect(),
             counted,
@@ -141,13 +141,13 @@ fn forget_of_largest(by_tenant: &mut HashMap<Box<str>, OfTenant>) -> bool {
 mod tests {
     use super::*;
 
-    fn put(held: &HeldResponses, tenant: &str, id: &str, before: Option<&str>, text: &str) {
+    fn put(held: &StoredResponses, tenant: &str, id: &str, before: Option<&str>, text: &str) {
         let before = before.and_then(|id| held.get(tenant, id));
         let since = Bytes::from(text.to_owned());
         held.put((tenant, 10_000), id, &"p".into(), before.as_ref(), since);
     }
 
-    fn text(held: &HeldResponses, tenant: &str, id: &str) -> Option<String> {
+    fn text(held: &StoredResponses, tenant: &str, id: &str) -> Option<String> {
         let pieces = held.get(tenant, id)?.pieces;
         let texts = pieces.iter().map(|piece| String::from_utf8_lossy(piece));
         Some(texts.collect::<Vec<_>>().join("|"))
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_by_its_tenant_with_what_it_continues() {
-        let held = HeldResponses::new(100_000);
+        let held = StoredResponses::new(100_000);
         put(&held, "a", "r1", None, "one");
         put(&held, "a", "r2", Some("r1"), "two");
         put(&held, "a", "r3", Some("r1"), "other");
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_a_tenant_go_first_and_those_of_others_stay() {
-        let held = HeldResponses::new(100_000);
+        let held = StoredResponses::new(100_000);
         put(&held, "b", "r", None, "theirs");
         let kib = "x".repeat(1_000);
         for number in 0..100 {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn all_together_have_a_bound_and_the_largest_tenant_makes_room() {
-        let held = HeldResponses::new(9_000);
+        let held = StoredResponses::new(9_000);
         put(&held, "b", "r", None, "theirs");
         for number in 0..20 {
             put(&held, "a", &format!("r{number}"), None, &"x".repeat(1_000));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_is_too_long_is_not_held_and_costs_no_other() {
-        let held = HeldResponses::new(100_000);
+        let held = StoredResponses::new(100_000);
         put(&held, "a", "first", None, "one");
         let mut last = None;
         for number in 0..6 {

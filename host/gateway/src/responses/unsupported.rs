@@ -11,9 +11,9 @@ const ENGINES_MAX: usize = 4_096;
 
 /// Engines without the path, and when that was found.
 #[derive(Default)]
-pub(crate) struct Lacking(Mutex<HashMap<Box<str>, Instant>>);
+pub(crate) struct UnsupportedEngines(Mutex<HashMap<Box<str>, Instant>>);
 
-impl Lacking {
+impl UnsupportedEngines {
     /// Whether the engine is known to lack the path.
     pub(crate) fn contains(&self, url: &str) -> bool {
         let since = self.locked().get(url).copied();
