@@ -139,7 +139,7 @@ mod tests {
     async fn a_body_that_is_refused_is_read_so_that_the_answer_comes_through() {
         let mut stream = TcpStream::connect(refusing().await).await.unwrap();
         let part = vec![b'x'; 1 << 20];
-        // One of a length that is told, and one in chunks, over the same connection.
+        // One with a content length, and one in chunks, over the same connection.
         for chunked in [false, true] {
             let framing = if chunked {
                 "transfer-encoding: chunked"

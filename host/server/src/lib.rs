@@ -1,7 +1,7 @@
 //! The server: REST, AMQP, Prometheus, several daemons on one store, and the order in which a
 //! daemon's parts start and stop.
 //!
-//! [`start::Daemon`] puts the parts together. The scheduler alone owns the core; REST and the
+//! [`start::Daemon`] puts the parts together. Only the scheduler owns the core; REST and the
 //! gateway talk to it through a handle.
 
 mod actions;

@@ -17,7 +17,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![endpoint(show)]
 }
 
-/// The endpoint, with the handler of a daemon that is alone or of one among others.
+/// The endpoint, with the handler of a single daemon or of a member of a cluster.
 pub(crate) fn endpoint<H, T, A, S>(handler: H) -> Endpoint<S>
 where
     H: Handler<T, S> + super::signature::Signature<A>,

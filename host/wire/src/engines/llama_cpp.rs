@@ -52,7 +52,7 @@ pub fn reading_of_props(body: &[u8]) -> Option<EngineReading> {
     )
 }
 
-/// Reads which build `/props` names. The server knows no priorities.
+/// Reads which build `/props` names. The server has no priorities.
 pub fn facts_of_props(body: &[u8]) -> EngineFacts {
     let build: Build = serde_json::from_slice(body).unwrap_or_default();
     EngineFacts {

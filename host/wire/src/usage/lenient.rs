@@ -221,7 +221,7 @@ impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for One<T> {
     }
 }
 
-/// A list of objects, or one alone.
+/// A list of objects, or a single object.
 #[derive(Clone, Debug)]
 pub(super) struct Many<T>(pub(super) Vec<T>);
 

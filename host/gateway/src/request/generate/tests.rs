@@ -1,4 +1,4 @@
-//! Which steps share what.
+//! Tests of groups and of prefixes of different tenants.
 
 use super::*;
 use treadle_model::ClientName;

@@ -1,4 +1,4 @@
-//! What a client sees of a stream that waits.
+//! Tests of keepalives of waiting streams.
 
 use super::*;
 use axum::http::StatusCode;
@@ -22,7 +22,7 @@ fn stream() -> Response {
     response
 }
 
-/// What comes of an answer that is there once the first sign of life was seen, behind the signs, and
+/// The rest of a stream whose response arrives after the first keepalive, without keepalives, and
 /// whether it broke.
 async fn late(endpoint: Endpoint, answer: Response) -> (String, bool) {
     let (sender, receiver) = oneshot::channel();

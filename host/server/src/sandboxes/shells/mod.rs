@@ -1,5 +1,4 @@
-//! Shells in sandboxes that outlive the requests that type into them, by the names that clients gave
-//! them.
+//! Shells in sandboxes that outlive the requests that type into them, by their clients' names.
 
 mod held;
 mod shell;
@@ -15,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use treadle_sandbox::{Sandbox, SandboxError, Status};
 
-/// Shells of a sandbox at once. Each has a terminal, of which a sandbox has 64.
+/// Most concurrent shells of a sandbox. Each uses one of its 64 terminals.
 pub(crate) const SHELLS_MAX: usize = 32;
 
 /// Shells by sandbox and name.
 type Named = BTreeMap<(String, String), Option<Arc<Shell>>>;
 
-/// All shells. One that is being started has its name, and nothing else.
+/// All shells. One that is being started only reserves its name.
 #[derive(Debug, Default)]
 pub(crate) struct Shells {
     all: Mutex<Named>,
@@ -29,15 +28,15 @@ pub(crate) struct Shells {
 
 /// Why there is no new shell.
 pub(crate) enum NoShell {
-    /// The name is another's.
+    /// The name is in use.
     Exists,
-    /// There are as many as may be.
+    /// The limit on shells is reached.
     Full,
     /// It can't be started.
     Failed(SandboxError),
 }
 
-/// A name that is kept until its shell is there, or is not to be.
+/// A name that is reserved until its shell has started or failed.
 struct Kept<'a> {
     shells: &'a Shells,
     key: (String, String),
@@ -63,8 +62,8 @@ impl Shells {
         self.lock().get(&key).cloned().flatten()
     }
 
-    /// Starts a shell that runs some commands first, and waits for their end. One that takes longer
-    /// is there nevertheless.
+    /// Starts a shell that runs some commands first, and waits for their end. It remains if they
+    /// take too long.
     pub(crate) async fn start(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -100,7 +99,7 @@ impl Shells {
         })
     }
 
-    /// Ends a shell and all that it runs. Gives whether there was one.
+    /// Ends a shell and all its processes. Returns whether it existed.
     pub(crate) async fn close(&self, sandbox: &str, name: &str) -> bool {
         let key = (sandbox.to_owned(), name.to_owned());
         let shell = self.lock().remove(&key);
@@ -122,7 +121,7 @@ impl Shells {
         }
     }
 
-    /// Forgets those of other sandboxes than these.
+    /// Removes the shells of all other sandboxes.
     pub(super) fn keep(&self, sandboxes: &[Status]) {
         let is_there = |id: &String| sandboxes.iter().any(|sandbox| sandbox.id == *id);
         self.lock().retain(|(of, _), _| is_there(of));

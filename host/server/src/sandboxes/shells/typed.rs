@@ -1,22 +1,22 @@
-//! What is typed into a shell, and the marks by which its answer is told apart from what commands
-//! write. A mark has a number that nobody guesses, and is written to the terminal itself, so that
-//! nothing a command does to its output or to the prompt hides it.
+//! The text that is typed into a shell, with markers that separate its state from the output of
+//! commands. A marker has a random number and is written to the terminal itself, so that commands
+//! can't hide it by redirecting their output or changing the prompt.
 
 use std::fmt::Write as _;
 
-/// What clients know as the prompt, and some look for. A shell has a longer one, of which this is the
-/// beginning: what programs write that looks like a prompt is none.
+/// The prompt that clients expect. A shell's real prompt starts with it and continues with a random
+/// number, so that programs can't fake it.
 pub(crate) const PROMPT: &str = "SHELLPS1PREFIX";
-/// A terminal takes no line of more than 4,095 bytes.
+/// Longest typed line; a terminal accepts at most 4,095 bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 3_900;
-/// Bytes of a typed line that are a command's.
+/// Most bytes of a command per typed line.
 const PIECE_BYTES_MAX: usize = 3_000;
-/// Opens a mark.
+/// Opens a marker.
 const OPEN: u8 = 1;
-/// Closes a mark.
+/// Closes a marker.
 const CLOSE: u8 = 2;
 
-/// A number that nobody guesses.
+/// An unguessable random number.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Nonce(String);
 
@@ -29,23 +29,24 @@ impl Nonce {
         Ok(Self(format!("{:032x}", u128::from_ne_bytes(bytes))))
     }
 
-    /// A prompt that no program writes.
+    /// A prompt that programs can't fake.
     pub(super) fn prompt(&self) -> String {
         format!("{PROMPT}{}", self.0)
     }
 
-    /// What is written before a command's output.
+    /// The marker before a command's output.
     pub(super) fn begin(&self) -> Vec<u8> {
         format!("\x01B:{}\x02", self.0).into_bytes()
     }
 
-    /// What is written after it; the exit code and the close follow.
+    /// The marker after it, which the exit code and the close follow.
     pub(super) fn end(&self) -> Vec<u8> {
         format!("\x01E:{}:", self.0).into_bytes()
     }
 }
 
-/// What starts a shell on a terminal of its own, without an echo. Its first word is that it is there.
+/// The command that starts a shell on its own terminal, without echo. It first reports that it is
+/// ready.
 pub(super) fn start(nonce: &Nonce) -> Vec<String> {
     let shell = format!(
         "stty -echo rows 24 cols 80; printf '\\001E:%s:0\\002' {}; exec bash --noediting -i",
@@ -60,7 +61,7 @@ pub(super) fn start(nonce: &Nonce) -> Vec<String> {
         .to_vec()
 }
 
-/// A whole command as lines that the shell takes for one. It reads nothing, unless it is to have the
+/// A whole command as lines that form one shell command. Its input is empty unless it gets the
 /// terminal.
 pub(super) fn command(nonce: &Nonce, prompt: &str, text: &str, has_terminal: bool) -> Vec<u8> {
     let input = if has_terminal { "" } else { " </dev/null" };
@@ -73,13 +74,13 @@ pub(super) fn command(nonce: &Nonce, prompt: &str, text: &str, has_terminal: boo
     typed.into_bytes()
 }
 
-/// Has the mark written that comes before output; what is typed behind it follows it.
+/// Writes the marker before the output of what is typed next.
 pub(super) fn begin(nonce: &Nonce) -> String {
     let number = &nonce.0;
     format!(" {{ builtin printf '\\001B:%s\\002' {number} >/dev/tty; }} 2>/dev/null; ")
 }
 
-/// Asks for a mark with the exit code of what came before, and has the prompt shown that there is.
+/// Requests a marker with the exit code of the previous command, and resets the prompt.
 pub(super) fn probe(nonce: &Nonce, prompt: &str) -> String {
     let number = &nonce.0;
     format!(
@@ -88,7 +89,7 @@ pub(super) fn probe(nonce: &Nonce, prompt: &str) -> String {
     )
 }
 
-/// Text as bash reads it back, in printable characters and short lines.
+/// Quotes text for bash, in printable characters and short lines.
 fn quoted(text: &str) -> String {
     let mut all = String::with_capacity(text.len() + 16);
     all.push_str("$'");
@@ -114,11 +115,11 @@ fn quoted(text: &str) -> String {
     all
 }
 
-/// Has a shell write which options it has.
+/// Makes a shell print its options.
 pub(super) const TELL_OPTIONS: &str =
     "builtin printf ':%s:%s:' \"$SHELLOPTS\" \"$BASHOPTS\" >/dev/tty";
 
-/// What has another bash read commands as a shell with these options does.
+/// Arguments that make another bash parse commands as a shell with these options does.
 pub(super) fn reads_so(options: &str) -> Vec<&'static str> {
     let all = [("-O", "extglob"), ("-o", "posix")];
     let set = all
@@ -127,7 +128,7 @@ pub(super) fn reads_so(options: &str) -> Vec<&'static str> {
     set.flat_map(|(flag, name)| [flag, name]).collect()
 }
 
-/// Takes marks out of what a shell wrote: those of probes that came late.
+/// Removes markers of late probes from a shell's output.
 pub(super) fn without_marks(bytes: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -143,7 +144,7 @@ pub(super) fn without_marks(bytes: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// How long the mark is that begins here; 0 if none does.
+/// Length of the marker that begins here; 0 if there is none.
 fn length(bytes: &[u8]) -> usize {
     let Some(close) = bytes.iter().take(64).position(|byte| *byte == CLOSE) else {
         return 0;

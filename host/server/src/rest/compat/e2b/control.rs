@@ -248,7 +248,7 @@ pub(super) async fn remove(
     caller: Caller,
     InPath(id): InPath<String>,
 ) -> Result<Response, Response> {
-    // One that could not be made too, of which no other call knows.
+    // This also removes a failed sandbox, which other calls don't find.
     let host = host(&app)?;
     let sandbox = host.own(&caller.principal.tenant.tenant, &id);
     let sandbox = sandbox.map_err(|error| told_of(&error))?;
