@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the web console to web/dist, which building treadle puts into the binary. Quick when nothing
+# Builds the web console to web/dist, which the build of treadle embeds. Quick when nothing
 # changed. Without Node treadle is built without a console, and works all the same.
 #
 #   scripts/build-console.sh         builds it
@@ -22,8 +22,8 @@ has_node() {
 
 # Of all that the build goes by.
 digest() {
-  find web -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' -not -path 'web/screenshots/*' \
-    -print0 | sort -z | xargs -0 sha256sum | sha256sum
+  find web docs/reference/openapi.json -type f -not -path 'web/node_modules/*' -not -path 'web/dist/*' \
+    -not -path 'web/screenshots/*' -not -path web/src/api/schema.ts -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
 packages() {

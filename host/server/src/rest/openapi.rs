@@ -83,7 +83,13 @@ fn document() -> OpenApi {
             schemas.append(&mut about.schemas);
             let methods = methods(&about);
             let handler = about.operation.operation_id.take();
-            let operation = operation(about.operation, group, about.needs, &about.errors);
+            let operation = operation(
+                about.operation,
+                group,
+                about.needs,
+                &about.errors,
+                &mut components.responses,
+            );
             let item = document
                 .paths
                 .paths
@@ -148,12 +154,23 @@ fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
     })
 }
 
-/// Completes an operation with what it needs and how it fails.
+/// The response that an operation gives with any of these error codes.
+fn refusal(codes: &str) -> utoipa::openapi::Response {
+    let mut response = utoipa::openapi::Response::new(codes);
+    let content = Content::new(Some(Ref::from_schema_name(ErrorAnswer::name())));
+    let kind = "application/json".to_owned();
+    response.content.insert(kind, content);
+    response
+}
+
+/// Completes an operation with the scope that it needs and its errors, which go to `refusals`: most
+/// operations share them.
 fn operation<'c>(
     mut operation: Operation,
     group: &str,
     needs: Needs,
     own: impl IntoIterator<Item = &'c ErrorCode>,
+    refusals: &mut BTreeMap<String, RefOr<utoipa::openapi::Response>>,
 ) -> Operation {
     operation.tags = Some(vec![group.to_owned()]);
     let token = |scope: Scope| SecurityRequirement::new(TOKEN, [scope.as_str()]);
@@ -183,16 +200,13 @@ fn operation<'c>(
         }
     }
     for (status, codes) in by_status {
-        let responses = &mut operation.responses.responses;
-        responses.entry(status.to_string()).or_insert_with(|| {
-            let mut response = utoipa::openapi::Response::new(codes.join(", "));
-            let schema = Ref::from_schema_name(ErrorAnswer::name());
-            let content = Content::new(Some(schema));
-            response
-                .content
-                .insert("application/json".to_owned(), content);
-            RefOr::T(response)
-        });
+        let name = codes.join("-");
+        let shared = RefOr::Ref(Ref::from_response_name(&name));
+        let own = operation.responses.responses.entry(status.to_string());
+        own.or_insert(shared);
+        refusals
+            .entry(name)
+            .or_insert_with(|| RefOr::T(refusal(&codes.join(", "))));
     }
     operation
 }
