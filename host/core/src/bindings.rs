@@ -3,6 +3,13 @@
 //! Policies are loaded and called outside the core. Decisions about them are kept here, so that a
 //! replay of the journal reproduces them.
 
+mod machine;
+
+pub use crate::bound_jobs::{BoundJobs, EVERYONE};
+
+pub(crate) use machine::BindingMachine;
+
+use crate::daemon::kinds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::tenant::{all_jobs_of, prefix_of};
@@ -14,8 +21,6 @@ pub const SCOPES_MAX: usize = 1_000;
 pub const TENANT_SCOPES_MAX: usize = SCOPES_MAX / 4;
 /// Largest configuration of a policy, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
-/// The scope of all jobs without a binding of their own.
-pub const EVERYONE: &str = "*";
 /// The digest of a world's built-in default.
 pub const BUILT_IN: &str = "native";
 
@@ -97,17 +102,16 @@ pub enum BindingEvent {
     },
 }
 
-impl BindingEvent {
-    /// The event's name, as it is in the journal.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::PolicyBound { .. } => "policy_bound",
-            Self::PolicyUnbound { .. } => "policy_unbound",
-            Self::PolicyRolledBack { .. } => "policy_rolled_back",
-            Self::PolicyFailed { .. } => "policy_failed",
-        }
+kinds! {
+    BindingEvent {
+        PolicyBound = "policy_bound",
+        PolicyUnbound = "policy_unbound",
+        PolicyRolledBack = "policy_rolled_back",
+        PolicyFailed = "policy_failed",
     }
+}
 
+impl BindingEvent {
     /// World and scope of the binding.
     pub fn target(&self) -> (World, &str) {
         match self {
@@ -141,32 +145,6 @@ pub enum ChangeError {
         "binding limit of this tenant and world reached ({TENANT_SCOPES_MAX}); unbind one, or bind one policy for all jobs"
     )]
     TooManyOfTenant,
-}
-
-/// The jobs that have a policy of one world other than its built-in default.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct BoundJobs {
-    /// Scopes with a binding of their own, and whether its policy is another than the default.
-    scopes: BTreeMap<Box<str>, bool>,
-}
-
-impl BoundJobs {
-    /// True if no job has one.
-    pub fn is_empty(&self) -> bool {
-        !self.scopes.values().any(|bound| *bound)
-    }
-
-    /// Whether this job has one: its own binding decides, otherwise its tenant's, otherwise
-    /// everyone's.
-    pub fn contains(&self, job: &str) -> bool {
-        if self.scopes.is_empty() {
-            return false;
-        }
-        let of_tenant = || self.scopes.get(all_jobs_of(job)?.as_str());
-        let own = self.scopes.get(job).or_else(of_tenant);
-        let bound = own.or_else(|| self.scopes.get(EVERYONE));
-        bound.copied().unwrap_or(false)
-    }
 }
 
 /// All bindings.

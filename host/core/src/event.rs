@@ -5,9 +5,10 @@
 
 use crate::actions::ActionEvent;
 use crate::bindings::BindingEvent;
-use crate::config::CoreConfig;
+use crate::daemon::DaemonEvent;
 use crate::programs::ProgramEvent;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use treadle_model::GatewayId;
 
 /// Where an event came from, if from a gateway in another process.
@@ -19,58 +20,21 @@ pub struct Origin {
     pub number: u64,
 }
 
-/// Something that happened to one machine, or to the daemon; every machine handles the latter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+/// Something that happened, by the machine that handles it. Its JSON form is that machine's event,
+/// whose `event` is its name: no two machines have one of the same name.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A gateway was lost, and with it the connections of its steps.
-    GatewayLost {
-        /// The gateway.
-        gateway: GatewayId,
-    },
-    /// A deadline of the core passed.
-    TimerFired,
-    /// The daemon started with changed settings.
-    Configured {
-        /// The settings.
-        config: Box<CoreConfig>,
-    },
-    /// The daemon restarted on this state: none of its own connections survived. Those of other
-    /// gateways did.
-    DaemonRestarted,
-    /// The store rejected an event on every retry: this event replaces it, and changes nothing.
-    RecordRefused {
-        /// Kind of the rejected event.
-        kind: Box<str>,
-        /// The store's error.
-        cause: Box<str>,
-    },
+    /// Something that happened to the daemon.
+    Daemon(DaemonEvent),
     /// Something that happened to a program, a step or a worker.
-    #[serde(untagged)]
     Program(ProgramEvent),
     /// A change of a binding.
-    #[serde(untagged)]
     Binding(BindingEvent),
     /// Something that happened to an action that treadle runs.
-    #[serde(untagged)]
     Action(ActionEvent),
 }
 
 impl Event {
-    /// The event's name, as it is in the journal.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::GatewayLost { .. } => "gateway_lost",
-            Self::TimerFired => "timer_fired",
-            Self::Configured { .. } => "configured",
-            Self::DaemonRestarted => "daemon_restarted",
-            Self::RecordRefused { .. } => "record_refused",
-            Self::Program(event) => event.kind(),
-            Self::Binding(event) => event.kind(),
-            Self::Action(event) => event.kind(),
-        }
-    }
-
     /// The event with each external number clamped to its bound. Callers that pass external events
     /// to the core do this first; replayed events were already clamped.
     #[must_use]
@@ -83,20 +47,54 @@ impl Event {
     }
 }
 
-impl From<ProgramEvent> for Event {
-    fn from(event: ProgramEvent) -> Self {
-        Self::Program(event)
-    }
+/// Makes the events of each machine variants of [`Event`], in both directions of the JSON form.
+macro_rules! machines {
+    ($($variant:ident($event:ident)),* $(,)?) => {
+        impl Event {
+            /// The event's name, as it is in the journal.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(event) => event.kind(),)*
+                }
+            }
+        }
+
+        $(
+            impl From<$event> for Event {
+                fn from(event: $event) -> Self {
+                    Self::$variant(event)
+                }
+            }
+        )*
+
+        impl Serialize for Event {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(event) => event.serialize(serializer),)*
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for Event {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let event = serde_json::Value::deserialize(deserializer)?;
+                let kind = event.get("event").and_then(serde_json::Value::as_str);
+                let kind = kind.ok_or_else(|| D::Error::missing_field("event"))?;
+                $(
+                    if $event::KINDS.contains(&kind) {
+                        let event = $event::deserialize(event);
+                        return event.map(Self::$variant).map_err(D::Error::custom);
+                    }
+                )*
+                Err(D::Error::custom(format_args!("no event is called `{kind}`")))
+            }
+        }
+    };
 }
 
-impl From<BindingEvent> for Event {
-    fn from(event: BindingEvent) -> Self {
-        Self::Binding(event)
-    }
-}
-
-impl From<ActionEvent> for Event {
-    fn from(event: ActionEvent) -> Self {
-        Self::Action(event)
-    }
+machines! {
+    Program(ProgramEvent),
+    Action(ActionEvent),
+    Binding(BindingEvent),
+    Daemon(DaemonEvent),
 }

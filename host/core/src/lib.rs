@@ -9,15 +9,17 @@
 //! # Contract
 //!
 //! The driver passes events in order with the time at which they are handled, drains the commands
-//! after each, and sends [`Event::TimerFired`] when [`Core::next_deadline`] has passed. Questions to
-//! a policy leave as [`Command::AskPolicy`]; answers return as [`ProgramEvent::PolicyAnswered`]. The
+//! after each, and sends [`DaemonEvent::TimerFired`] when [`Core::next_deadline`] has passed. Questions to
+//! a policy leave as [`ProgramCommand::AskPolicy`]; answers return as [`ProgramEvent::PolicyAnswered`]. The
 //! same events at the same times give the same state, byte for byte.
 //!
 //! This crate has no clocks, threads, sockets, logs, HTTP, storage or WebAssembly, and iterates
 //! over nothing unordered.
 //!
 //! ```
-//! use treadle_core::{Capacity, Command, Core, CoreConfig, ProgramEvent, StepArrival};
+//! use treadle_core::{
+//!     Capacity, Command, Core, CoreConfig, ProgramCommand, ProgramEvent, StepArrival,
+//! };
 //! use treadle_model::{EngineKind, StepId, Timestamp, WorkerId};
 //!
 //! let mut core = Core::new(CoreConfig::default());
@@ -44,35 +46,42 @@
 //!     model: None,
 //! }).into());
 //! // A new program waits for placement, so the policy is asked first.
-//! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
+//! let asked = core.poll_command();
+//! assert!(matches!(asked, Some(Command::Program(ProgramCommand::AskPolicy { .. }))));
 //! ```
 
 pub mod actions;
 pub mod bindings;
+mod bound_jobs;
+mod command;
 mod config;
+mod daemon;
 pub mod distribution;
 mod event;
+mod machine;
 pub mod programs;
 mod state;
 mod timers;
 
+pub use command::Command;
 pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
+pub use daemon::DaemonEvent;
 pub use event::{Event, Origin};
 pub use programs::{
-    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
-    NEVER, Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
-    Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals,
-    WorkerTotals, accounts, action, backlog, classes, explain, habits, lingering, link, migration,
-    offload, program, queue, step, tokens, worker,
+    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, CostEstimates, NEVER,
+    Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramCommand, ProgramEvent, PromptText,
+    Purpose, Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens,
+    Totals, WorkerTotals, accounts, action, backlog, classes, explain, habits, lingering, link,
+    migration, offload, program, queue, step, tokens, worker,
 };
 pub use state::State;
 
-use actions::{ActionError, ActionEvent, ActionSpec, Actions, Admission};
-use bindings::Bindings;
+use actions::{ActionError, ActionSpec, Actions, Admission, ProgramsView};
+use bindings::{BindingMachine, Bindings};
 use explain::Decision;
+use machine::{Machine, Notified, deliver};
 use programs::Programs;
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
 use worker::Worker;
@@ -87,7 +96,7 @@ pub struct Core {
     /// Gateways in other processes, with the number of the last event that each has relayed.
     gateways: BTreeMap<GatewayId, u64>,
     programs: Programs,
-    bindings: Bindings,
+    bindings: BindingMachine,
     actions: Actions,
 }
 
@@ -107,7 +116,7 @@ impl Core {
             gateways: state.gateways.into_owned(),
             actions: Actions::with_state(settings, state.actions.into_owned()),
             programs,
-            bindings,
+            bindings: BindingMachine::with_state(bindings),
         }
     }
 
@@ -115,69 +124,31 @@ impl Core {
     /// it.
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.now = self.now.max(now);
+        self.bindings.advance(self.now);
         self.programs.advance(self.now);
         self.actions.advance(self.now);
         match event {
-            Event::Program(event) => self.programs.apply(event),
-            Event::Binding(event) => {
-                self.bindings.apply(self.now, event);
-                self.programs.follow_bindings(&self.bindings);
-            }
-            Event::Action(event) => self.apply_action(event),
-            Event::TimerFired => {
-                self.programs.timer_fired();
-                self.actions.timer_fired();
-            }
-            Event::Configured { config } => {
-                self.programs.configured(config);
-                let settings = self.programs.config().actions.clone();
-                self.actions.configured(settings);
-            }
-            Event::DaemonRestarted => {
-                self.programs.daemon_restarted();
-                self.actions.daemon_restarted();
-            }
-            Event::GatewayLost { gateway } => {
-                self.programs.gateway_lost(*gateway);
+            Event::Daemon(event) => {
+                self.bindings.daemon(event);
+                self.programs.daemon(event);
+                self.actions.daemon(event);
                 self.forget_gateways();
             }
-            Event::RecordRefused { .. } => {}
+            Event::Binding(event) => self.bindings.apply(event, &()),
+            Event::Program(event) => self.programs.apply(event, &()),
+            Event::Action(event) => self.actions.apply(event, &self.programs),
         }
-        let adopts = matches!(event, Event::Program(ProgramEvent::StepAdopted { .. }));
-        self.tell_programs();
-        self.programs.settle(adopts);
-        for program in self.programs.take_closed() {
-            self.actions.program_over(&program);
-        }
-        let (programs, unplaced) = (&self.programs, OnceCell::new());
-        self.actions.settle(|program| {
-            let unplaced = unplaced.get_or_init(|| programs.any_unplaced());
-            programs.rank_inputs(program, *unplaced)
-        });
-        self.tell_programs();
+        self.deliver();
+        self.programs.settle(&());
+        self.deliver();
+        self.actions.settle(&self.programs);
+        self.deliver();
     }
 
-    /// Applies an action event. A program may end after its action was checked and before the
-    /// action is on record.
-    fn apply_action(&mut self, event: &ActionEvent) {
-        self.actions.apply(event);
-        if let ActionEvent::ActionSubmitted { spec, .. } = event
-            && let Some(program) = &spec.program
-            && !self.programs.is_live(program)
-        {
-            self.actions.program_over(program);
-        }
-        // Before programs look at their caches: how long these are idle depends on it.
-        let programs = &self.programs;
-        self.actions
-            .rank_newcomers(|program| programs.rank_inputs(program, programs.any_unplaced()));
-    }
-
-    /// Informs programs of their actions: a program acts from the moment at which it submits one.
-    fn tell_programs(&mut self) {
-        while let Some(notice) = self.actions.poll_notice() {
-            self.programs.action_noticed(&notice);
-        }
+    fn deliver(&mut self) {
+        let machines: &mut [&mut dyn Notified] =
+            &mut [&mut self.bindings, &mut self.programs, &mut self.actions];
+        deliver(machines);
     }
 
     /// Handles an event that a gateway in another process has numbered. A gateway resends every
@@ -200,8 +171,8 @@ impl Core {
 
     /// The next command to carry out, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
-        let of_programs = self.programs.poll_command();
-        of_programs.or_else(|| self.actions.poll_command().map(Command::Action))
+        let of_programs = self.programs.poll_command().map(Command::from);
+        of_programs.or_else(|| self.actions.poll_command().map(Command::from))
     }
 
     /// The next decision to record, if any.
@@ -209,7 +180,7 @@ impl Core {
         self.programs.poll_decision()
     }
 
-    /// When [`Event::TimerFired`] is due.
+    /// When [`DaemonEvent::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let deadlines = [self.programs.next_deadline(), self.actions.next_deadline()];
         deadlines.into_iter().flatten().min()
@@ -226,7 +197,7 @@ impl Core {
             now: self.now,
             gateways: Cow::Borrowed(&self.gateways),
             programs: Cow::Borrowed(self.programs.state()),
-            bindings: Cow::Borrowed(&self.bindings),
+            bindings: Cow::Borrowed(self.bindings.state()),
             actions: Cow::Borrowed(self.actions.state()),
         }
     }
@@ -238,7 +209,7 @@ impl Core {
 
     /// Which policies are bound.
     pub fn bindings(&self) -> &Bindings {
-        &self.bindings
+        self.bindings.state()
     }
 
     /// Actions that treadle runs, and the resources that they use.

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use treadle_core::bindings::BindingEvent;
-use treadle_core::{CoreConfig, Event, Origin, ProgramEvent};
+use treadle_core::{CoreConfig, DaemonEvent, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, PolicyRef, Role, StepId, Timestamp, World};
 use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
@@ -107,7 +107,7 @@ impl Simulation {
         });
         self.configure(self.plan.config.clone())?;
         if seq > 0 {
-            self.handle(Event::DaemonRestarted, None)?;
+            self.handle(Event::Daemon(DaemonEvent::DaemonRestarted), None)?;
         }
         self.bind_policies()?;
         self.report_actions()?;
@@ -155,7 +155,7 @@ impl Simulation {
             self.counts.count(FaultKind::NoMoves.name());
         }
         let config = Box::new(config);
-        self.handle(Event::Configured { config }, None)
+        self.handle(Event::Daemon(DaemonEvent::Configured { config }), None)
     }
 
     /// Binds policies, of which only the scope is real: the simulation answers for them.

@@ -6,7 +6,9 @@ use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
 use treadle_core::worker::{QueuedStep, WorkerState};
-use treadle_core::{Command, Core, CoreConfig, Event, ProgramEvent, State, programs};
+use treadle_core::{
+    Command, Core, CoreConfig, Event, ProgramCommand, ProgramEvent, State, programs,
+};
 use treadle_model::{PolicyRef, Span, StepId, WorkerId};
 
 macro_rules! injected_bugs {
@@ -234,30 +236,40 @@ impl InjectedBug {
         let mut drop = |is: fn(&Command) -> bool| commands.retain(|command| !is(command));
         match self {
             Self::ForgetDrop if events.is_multiple_of(5) => {
-                drop(|c| matches!(c, Command::DropCopy { .. }));
+                drop(|c| matches!(c, Command::Program(ProgramCommand::DropCopy { .. })));
             }
-            Self::ForgetCancel => drop(|c| matches!(c, Command::CancelTransfer { .. })),
-            Self::ForgetLoad => drop(|c| matches!(c, Command::LoadProgram { .. })),
+            Self::ForgetCancel => {
+                drop(|c| matches!(c, Command::Program(ProgramCommand::CancelTransfer { .. })))
+            }
+            Self::ForgetLoad => {
+                drop(|c| matches!(c, Command::Program(ProgramCommand::LoadProgram { .. })))
+            }
             Self::ForgetQuestion if events.is_multiple_of(5) => {
-                drop(|c| matches!(c, Command::AskPolicy { .. }));
+                drop(|c| matches!(c, Command::Program(ProgramCommand::AskPolicy { .. })));
             }
-            Self::KeepProgram => drop(|c| matches!(c, Command::ForgetProgram { .. })),
+            Self::KeepProgram => {
+                drop(|c| matches!(c, Command::Program(ProgramCommand::ForgetProgram { .. })))
+            }
             Self::MoveTwice => move_twice(state, commands),
             Self::RefuseTwice => {
-                let refuses = |c: &&Command| matches!(c, Command::RefuseStep { .. });
+                let refuses =
+                    |c: &&Command| matches!(c, Command::Program(ProgramCommand::RefuseStep { .. }));
                 let again = commands.iter().find(refuses).cloned();
                 commands.extend(again);
             }
             Self::PreemptForNobody if events.is_multiple_of(TAMPER_EVENTS) => {
                 let mut steps = state.steps.iter();
                 let running = steps.find(|(_, s)| s.state.worker().is_some());
-                let running = running.map(|(step, _)| Command::PreemptStep { step: *step });
+                let running = running
+                    .map(|(step, _)| Command::Program(ProgramCommand::PreemptStep { step: *step }));
                 commands.extend(running);
             }
             Self::AbortWaiting if events.is_multiple_of(TAMPER_EVENTS) => {
-                commands.extend(first_waiting(state).map(|step| Command::AbortStep {
-                    step,
-                    cause: "injected".into(),
+                commands.extend(first_waiting(state).map(|step| {
+                    Command::Program(ProgramCommand::AbortStep {
+                        step,
+                        cause: "injected".into(),
+                    })
                 }));
             }
             _ => {}
@@ -265,14 +277,15 @@ impl InjectedBug {
     }
 
     fn tamper_with_dispatch(self, state: &programs::State, did: &mut Did, events: u64) {
-        let dispatch = |c: &&mut Command| matches!(c, Command::DispatchStep { .. });
+        let dispatch =
+            |c: &&mut Command| matches!(c, Command::Program(ProgramCommand::DispatchStep { .. }));
         let Some(sent) = did.commands.iter_mut().find(dispatch) else {
             return;
         };
         let again = sent.clone();
-        let Command::DispatchStep {
+        let Command::Program(ProgramCommand::DispatchStep {
             step, worker, slot, ..
-        } = sent
+        }) = sent
         else {
             return;
         };
@@ -401,15 +414,15 @@ fn placed(state: &programs::State, p: &Program, worker: WorkerId) -> Decision {
 
 /// Another program goes where one goes.
 fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
-    let moves = |c: &&Command| matches!(c, Command::MigrateProgram { .. });
-    let Some(Command::MigrateProgram {
+    let moves = |c: &&Command| matches!(c, Command::Program(ProgramCommand::MigrateProgram { .. }));
+    let Some(Command::Program(ProgramCommand::MigrateProgram {
         program,
         from,
         to,
         from_slot,
         to_slot,
         ..
-    }) = commands.iter().find(moves).cloned()
+    })) = commands.iter().find(moves).cloned()
     else {
         return;
     };
@@ -417,13 +430,15 @@ fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
     let other = idle
         .filter(|other| **other != program)
         .find_map(|id| state.live.get(id));
-    commands.extend(other.map(|other| Command::MigrateProgram {
-        program: other.id,
-        from,
-        to,
-        from_slot,
-        to_slot,
-        tokens: other.context_tokens,
+    commands.extend(other.map(|other| {
+        Command::Program(ProgramCommand::MigrateProgram {
+            program: other.id,
+            from,
+            to,
+            from_slot,
+            to_slot,
+            tokens: other.context_tokens,
+        })
     }));
 }
 

@@ -52,7 +52,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use stream::Stream;
 use transfers::TransferExecutor;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::{DaemonEvent, Event, ProgramEvent};
 use treadle_policy::native::NativeEviction;
 
 /// Virtual time after the last fault within which everything must end, unless a program blocks
@@ -242,7 +242,7 @@ impl Simulation {
                 return broken("liveness", self.what_is_left());
             }
             if deadline.is_some_and(|deadline| deadline <= self.now_us) {
-                self.handle(Event::TimerFired, None)?;
+                self.handle(Event::Daemon(DaemonEvent::TimerFired), None)?;
             } else if let Some(happening) = self.calendar.pop() {
                 self.happen(happening)?;
             }

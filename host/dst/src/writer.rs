@@ -9,8 +9,8 @@ use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use treadle_core::Command;
 use treadle_core::actions::ActionCommand;
+use treadle_core::{Command, ProgramCommand};
 use treadle_scheduler::link::ToGateway;
 use treadle_scheduler::scheduler::Records;
 
@@ -177,25 +177,7 @@ impl Simulation {
 
 fn command_bytes(command: &Command) -> [u8; 16] {
     let (kind, what, whom) = match command {
-        Command::DispatchStep {
-            step, worker, slot, ..
-        } => (
-            1,
-            step.0,
-            u64::from(worker.0) << 32 | u64::from(slot.unwrap_or(u32::MAX)),
-        ),
-        Command::RefuseStep { step, .. } => (2, step.0, 0),
-        Command::AbortStep { step, .. } => (3, step.0, 0),
-        Command::AskPolicy { ask, question, .. } => (4, ask.0, question.programs.len() as u64),
-        Command::ForgetProgram { program } => (5, program.id.0, 0),
-        Command::PreemptStep { step } => (6, step.0, 0),
-        Command::MigrateProgram { program, to, .. } => (7, program.0, u64::from(to.0)),
-        Command::OffloadProgram { program, from, .. } => {
-            (7, program.0, 1 << 32 | u64::from(from.0))
-        }
-        Command::LoadProgram { program, to, .. } => (7, program.0, 2 << 32 | u64::from(to.0)),
-        Command::DropCopy { program, .. } => (7, program.0, 3 << 32),
-        Command::CancelTransfer { program } => (7, program.0, u64::MAX),
+        Command::Program(command) => program_numbers(command),
         Command::Action(command) => {
             let (what, whom) = action_numbers(command);
             (0, what, whom)
@@ -205,6 +187,34 @@ fn command_bytes(command: &Command) -> [u8; 16] {
     bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());
     bytes[8..].copy_from_slice(&whom.to_le_bytes());
     bytes
+}
+
+fn program_numbers(command: &ProgramCommand) -> (u64, u64, u64) {
+    match command {
+        ProgramCommand::DispatchStep {
+            step, worker, slot, ..
+        } => (
+            1,
+            step.0,
+            u64::from(worker.0) << 32 | u64::from(slot.unwrap_or(u32::MAX)),
+        ),
+        ProgramCommand::RefuseStep { step, .. } => (2, step.0, 0),
+        ProgramCommand::AbortStep { step, .. } => (3, step.0, 0),
+        ProgramCommand::AskPolicy { ask, question, .. } => {
+            (4, ask.0, question.programs.len() as u64)
+        }
+        ProgramCommand::ForgetProgram { program } => (5, program.id.0, 0),
+        ProgramCommand::PreemptStep { step } => (6, step.0, 0),
+        ProgramCommand::MigrateProgram { program, to, .. } => (7, program.0, u64::from(to.0)),
+        ProgramCommand::OffloadProgram { program, from, .. } => {
+            (7, program.0, 1 << 32 | u64::from(from.0))
+        }
+        ProgramCommand::LoadProgram { program, to, .. } => {
+            (7, program.0, 2 << 32 | u64::from(to.0))
+        }
+        ProgramCommand::DropCopy { program, .. } => (7, program.0, 3 << 32),
+        ProgramCommand::CancelTransfer { program } => (7, program.0, u64::MAX),
+    }
 }
 
 fn action_numbers(command: &ActionCommand) -> (u64, u64) {
@@ -222,11 +232,13 @@ fn action_numbers(command: &ActionCommand) -> (u64, u64) {
 
 fn brief(command: &Command) -> String {
     match command {
-        Command::AskPolicy { ask, question, .. } => format!(
+        Command::Program(ProgramCommand::AskPolicy { ask, question, .. }) => format!(
             "ask {ask}: {:?} of {:?}",
             question.purpose, question.programs.program
         ),
-        Command::ForgetProgram { program } => format!("forget {} ({})", program.id, program.key),
+        Command::Program(ProgramCommand::ForgetProgram { program }) => {
+            format!("forget {} ({})", program.id, program.key)
+        }
         other => format!("{other:?}"),
     }
 }

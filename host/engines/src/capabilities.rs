@@ -5,7 +5,7 @@
 use super::transfers::Abilities;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use treadle_core::{CoreConfig, Event};
+use treadle_core::{CoreConfig, DaemonEvent, Event};
 use treadle_model::WorkerId;
 use treadle_scheduler::DriverHandle;
 
@@ -118,7 +118,8 @@ impl Capabilities {
         }
         state.planned = possible;
         let config = Box::new(now);
-        self.driver.event(Event::Configured { config });
+        self.driver
+            .event(Event::Daemon(DaemonEvent::Configured { config }));
     }
 }
 

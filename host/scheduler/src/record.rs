@@ -2,7 +2,7 @@
 //! another process relayed it; and the placeholder for an event that the store can't hold.
 
 use serde::Deserialize;
-use treadle_core::{Event, Origin};
+use treadle_core::{DaemonEvent, Event, Origin};
 use treadle_store::EventRow;
 
 /// Precedes the origin; no event has a field of this name.
@@ -44,10 +44,10 @@ pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> 
 /// number, kind and origin, which every store can hold.
 pub fn placeholder(row: &EventRow, cause: &str) -> EventRow {
     let origin = decode(&row.body).ok().and_then(|(_, origin)| origin);
-    let event = Event::RecordRefused {
+    let event = Event::Daemon(DaemonEvent::RecordRefused {
         kind: plain(&row.kind),
         cause: plain(cause),
-    };
+    });
     EventRow {
         seq: row.seq,
         // A time that can't be stored is replaced by 0: a replay's time never runs backwards.
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(placeholder.kind, "record_refused");
         let (event, kept) = decode(&placeholder.body).expect("JSON");
         assert_eq!(kept, origin);
-        let Event::RecordRefused { kind, cause } = event else {
+        let Event::Daemon(DaemonEvent::RecordRefused { kind, cause }) = event else {
             panic!("{event:?}");
         };
         assert_eq!(&*kind, "program_released");
@@ -114,7 +114,7 @@ mod tests {
             aborted: false,
         });
         let step = Event::Program(ProgramEvent::StepFirstToken { step: StepId(9) });
-        for event in [Event::TimerFired, named, step] {
+        for event in [Event::Daemon(DaemonEvent::TimerFired), named, step] {
             for origin in [None, Some(origin)] {
                 let body = encode(&event, origin);
                 assert_eq!(decode(&body).expect("JSON"), (event.clone(), origin));

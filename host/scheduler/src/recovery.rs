@@ -160,7 +160,7 @@ pub async fn replay(
 
 #[cfg(test)]
 mod tests {
-    use treadle_core::{Capacity, Event, ProgramEvent, StepArrival, StepTokens};
+    use treadle_core::{Capacity, DaemonEvent, Event, ProgramEvent, StepArrival, StepTokens};
     use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
     use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
 
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn a_replay_past_what_is_kept_is_refused() {
         let store = open(&Location::Memory).await.expect("it opens");
-        let body = serde_json::to_string(&Event::TimerFired).expect("JSON");
+        let body = serde_json::to_string(&Event::Daemon(DaemonEvent::TimerFired)).expect("JSON");
         let event = |seq| EventRow {
             seq,
             at_us: seq,

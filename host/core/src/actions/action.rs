@@ -4,7 +4,7 @@ use crate::actions::event::Outcome;
 use crate::actions::resource::{Grant, Instance};
 use crate::actions::spec::ActionSpec;
 use serde::{Deserialize, Serialize};
-use treadle_model::{ActionId, PolicyRef, Span, Timestamp};
+use treadle_model::{PolicyRef, Span, Timestamp};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,31 +147,6 @@ impl Action {
         let stops = self.started().is_some_and(|s| s.stopping.is_some());
         self.spec.idempotent && self.attempt < attempts_max && !stops
     }
-}
-
-/// A change of an action that its program's cache depends on.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Notice {
-    pub(crate) program: Box<str>,
-    pub(crate) action: ActionId,
-    pub(crate) kind: Box<str>,
-    pub(crate) what: NoticeKind,
-}
-
-/// The kinds of change in a [`Notice`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum NoticeKind {
-    /// It began or is expected to begin at this time; with its end, if its client gave a duration.
-    Expected {
-        begins: Timestamp,
-        ends: Option<Timestamp>,
-    },
-    /// It is over. Since when it ran, if it did: without its wait, or with it if waits are not
-    /// expected.
-    Over {
-        ok: bool,
-        ran_since: Option<Timestamp>,
-    },
 }
 
 /// What the order of actions depends on in a program.

@@ -1,5 +1,6 @@
 //! Passes over the waiting actions, and questions to the allocation policy.
 
+use crate::actions::Actions;
 use crate::actions::action::Action;
 use crate::actions::command::ActionCommand;
 use crate::actions::index::Needs;
@@ -8,14 +9,12 @@ use crate::actions::question::{ElasticQuestion, RUNNING_MAX};
 use crate::actions::spec::ActionSpec;
 use crate::actions::state::{Ask, Timer};
 use crate::actions::trial::Trial;
-use crate::actions::{Actions, RankInputs};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ActionId, AskId, Span};
 
 impl Actions {
     /// Starts the actions that can start, or asks the allocation policy about them.
-    pub(crate) fn settle(&mut self, rank_inputs: impl Fn(&str) -> RankInputs) {
-        self.rank_waiting(rank_inputs);
+    pub(crate) fn start_waiting(&mut self) {
         while self.state.pass_wanted && self.state.ask.is_none() {
             self.state.pass_wanted = false;
             self.pass();

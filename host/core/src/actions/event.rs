@@ -4,6 +4,7 @@ use crate::actions::question::ElasticAnswer;
 use crate::actions::resource::Resource;
 use crate::actions::shares::Shares;
 use crate::actions::spec::ActionSpec;
+use crate::daemon::kinds;
 use serde::{Deserialize, Serialize};
 use treadle_model::{ActionId, AskId, PolicyRef, Span};
 
@@ -121,21 +122,18 @@ pub enum ActionEvent {
     ActionsRecovered,
 }
 
-impl ActionEvent {
-    /// The event's name, as it is in the journal.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::ResourcesSet { .. } => "resources_set",
-            Self::ResourcesLost { .. } => "resources_lost",
-            Self::ServiceDeclared { .. } => "service_declared",
-            Self::SharesSet { .. } => "shares_set",
-            Self::ActionSubmitted { .. } => "action_submitted",
-            Self::ActionBegan { .. } => "action_began",
-            Self::ActionEnded { .. } => "action_ended",
-            Self::ActionCancelled { .. } => "action_cancelled",
-            Self::QuotaRefused { .. } => "quota_refused",
-            Self::ElasticAnswered { .. } => "elastic_answered",
-            Self::ActionsRecovered => "actions_recovered",
-        }
+kinds! {
+    ActionEvent {
+        ResourcesSet = "resources_set",
+        ResourcesLost = "resources_lost",
+        ServiceDeclared = "service_declared",
+        SharesSet = "shares_set",
+        ActionSubmitted = "action_submitted",
+        ActionBegan = "action_began",
+        ActionEnded = "action_ended",
+        ActionCancelled = "action_cancelled",
+        QuotaRefused = "quota_refused",
+        ElasticAnswered = "elastic_answered",
+        ActionsRecovered = "actions_recovered",
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 impl Actions {
     /// Panics with the first invariant that does not hold.
-    pub(crate) fn assert_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         assert_pools(&self.state);
         assert_chunks(&self.state);
         assert_deadlines(&self.state);

@@ -1,11 +1,13 @@
 //! The interplay of actions and programs: programs keep their caches by how long their actions are
 //! expected to wait and run, and actions are served by the memory that their programs hold.
 
-use crate::actions::action::{Action, NoticeKind, Rank, Stage};
+use crate::actions::action::{Action, Rank, Stage};
 use crate::actions::event::Outcome;
 use crate::actions::pool::Pool;
 use crate::actions::question::RUNNING_MAX;
-use crate::actions::{Actions, Notice, RankInputs};
+use crate::actions::{Actions, ProgramsView, RankInputs};
+use crate::machine::Notice;
+use std::cell::OnceCell;
 use treadle_model::{ActionId, Span, Timestamp};
 
 /// Number of waiting actions that are ranked again at each event, in turn.
@@ -22,18 +24,43 @@ const OTHER: u8 = 3;
 /// beyond it the sum of the class is used.
 const BEFORE_MAX: usize = 256;
 
+/// Programs while actions are ranked; whether any waits for placement is determined once.
+struct Programs<'v> {
+    view: &'v dyn ProgramsView,
+    unplaced: OnceCell<bool>,
+}
+
+impl<'v> Programs<'v> {
+    fn of(view: &'v dyn ProgramsView) -> Self {
+        Self {
+            view,
+            unplaced: OnceCell::new(),
+        }
+    }
+
+    fn rank_inputs(&self, program: &str) -> RankInputs {
+        let unplaced = self.unplaced.get_or_init(|| self.view.any_unplaced());
+        self.view.rank_inputs(program, *unplaced)
+    }
+}
+
 impl Actions {
     /// Ranks new actions, and notifies their programs of the expected beginning.
-    pub(crate) fn rank_newcomers(&mut self, rank_inputs: impl Fn(&str) -> RankInputs) {
+    pub(crate) fn rank_newcomers(&mut self, programs: &dyn ProgramsView) {
+        self.rank_new(&Programs::of(programs));
+    }
+
+    fn rank_new(&mut self, programs: &Programs<'_>) {
         for id in std::mem::take(&mut self.unranked) {
-            self.rank(id, &rank_inputs);
+            self.rank(id, programs);
             self.notice_waits(id);
         }
     }
 
     /// Ranks the actions that have waited beyond the starvation bound, and some of the others.
-    pub(crate) fn rank_waiting(&mut self, rank_inputs: impl Fn(&str) -> RankInputs) {
-        self.rank_newcomers(&rank_inputs);
+    pub(crate) fn rank_waiting(&mut self, programs: &dyn ProgramsView) {
+        let programs = &Programs::of(programs);
+        self.rank_new(programs);
         let mut ids = Vec::new();
         if !self.config.joint_order {
             // Actions that were ranked while the joint order was on.
@@ -44,15 +71,15 @@ impl Actions {
             ids.extend(self.next_to_rank());
         }
         for id in ids {
-            if self.rank(id, &rank_inputs) {
+            if self.rank(id, programs) {
                 self.notice_waits(id);
             }
         }
     }
 
     /// Ranks a waiting action. Returns whether its position changed.
-    fn rank(&mut self, id: ActionId, rank_inputs: impl Fn(&str) -> RankInputs) -> bool {
-        let rank = self.rank_of(id, rank_inputs);
+    fn rank(&mut self, id: ActionId, programs: &Programs<'_>) -> bool {
+        let rank = self.rank_of(id, programs);
         let stage = self.state.live.get(&id).map(|action| &action.stage);
         match stage {
             Some(&Stage::Waiting { rank: before, work }) if before != rank => {
@@ -75,7 +102,7 @@ impl Actions {
         next
     }
 
-    fn rank_of(&self, id: ActionId, rank_inputs: impl Fn(&str) -> RankInputs) -> Rank {
+    fn rank_of(&self, id: ActionId, programs: &Programs<'_>) -> Rank {
         if !self.config.joint_order || self.is_starved(id) {
             return Rank {
                 class: AS_IT_CAME,
@@ -87,7 +114,7 @@ impl Actions {
             .live
             .get(&id)
             .and_then(|a| a.spec.program.as_deref());
-        let rank_inputs = program.map_or(RankInputs::default(), rank_inputs);
+        let rank_inputs = program.map_or(RankInputs::default(), |p| programs.rank_inputs(p));
         // A waiting action costs memory times time: the largest memory goes first.
         let (class, most) = match (rank_inputs.held_up_tokens, rank_inputs.host_tokens) {
             (0, 0) => (OTHER, rank_inputs.remaining_tokens),
@@ -173,11 +200,12 @@ impl Actions {
         } else {
             (action.submitted, None)
         };
-        self.notices.push_back(Notice {
+        self.notices.push_back(Notice::ActionExpected {
             program,
             action: id,
             kind: action.spec.kind.clone(),
-            what: NoticeKind::Expected { begins, ends },
+            begins,
+            ends,
         });
     }
 
@@ -197,11 +225,11 @@ impl Actions {
             } else {
                 begun.map(|_| action.submitted)
             };
-            self.notices.push_back(Notice {
+            self.notices.push_back(Notice::ActionOver {
                 program: program.clone(),
                 action: id,
-                kind: spec.kind.clone(),
-                what: NoticeKind::Over { ok, ran_since },
+                ok,
+                ran_since,
             });
         }
     }

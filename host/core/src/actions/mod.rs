@@ -74,9 +74,11 @@ pub use shares::Shares;
 pub use spec::{ActionSpec, DEMANDS_MAX, Demand, OPTIONS_MAX};
 pub use state::{Ask, Counters, SERVICES_MAX, Service, State, Timer};
 
-pub(crate) use action::{Notice, NoticeKind, RankInputs};
+pub(crate) use action::RankInputs;
 
 use crate::config::ActionsConfig;
+use crate::daemon::DaemonEvent;
+use crate::machine::{Machine, Notice, Notified};
 use index::Index;
 use std::collections::VecDeque;
 use treadle_model::{ActionId, Timestamp};
@@ -105,34 +107,89 @@ impl Actions {
         }
     }
 
-    /// Sets the time of the event that is handled next.
-    pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.state.now = now;
-    }
-
-    pub(crate) fn configured(&mut self, config: ActionsConfig) {
-        self.config = config;
-        self.forget_oldest();
-        self.look_again();
-    }
-
-    pub(crate) fn poll_command(&mut self) -> Option<ActionCommand> {
-        self.commands.pop_front()
-    }
-
-    pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        self.state.timers.next()
-    }
-
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
     fn command(&mut self, command: ActionCommand) {
         self.commands.push_back(command);
+    }
+}
+
+/// What actions read of the programs that they belong to.
+pub(crate) trait ProgramsView {
+    /// Whether this program is live.
+    fn is_live(&self, program: &str) -> bool;
+
+    /// Whether any program waits for placement.
+    fn any_unplaced(&self) -> bool;
+
+    /// The memory that a program holds and others need, and its remaining length; `unplaced` is
+    /// [`any_unplaced`](Self::any_unplaced).
+    fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs;
+}
+
+impl Machine for Actions {
+    type Event = ActionEvent;
+    type Command = ActionCommand;
+    type View = dyn ProgramsView;
+
+    fn advance(&mut self, now: Timestamp) {
+        self.state.now = now;
+    }
+
+    fn apply(&mut self, event: &ActionEvent, programs: &Self::View) {
+        self.transition(event);
+        // The program may have ended after the action was checked.
+        if let ActionEvent::ActionSubmitted { spec, .. } = event
+            && let Some(program) = &spec.program
+            && !programs.is_live(program)
+        {
+            self.program_over(program);
+        }
+        // Before programs look at their caches: how long these are idle depends on it.
+        self.rank_newcomers(programs);
+    }
+
+    fn daemon(&mut self, event: &DaemonEvent) {
+        match event {
+            DaemonEvent::TimerFired => self.timer_fired(),
+            DaemonEvent::Configured { config } => {
+                self.config.clone_from(&config.actions);
+                self.forget_oldest();
+                self.look_again();
+            }
+            DaemonEvent::DaemonRestarted => self.daemon_restarted(),
+            DaemonEvent::GatewayLost { .. } | DaemonEvent::RecordRefused { .. } => {}
+        }
+    }
+
+    fn settle(&mut self, programs: &Self::View) {
+        self.rank_waiting(programs);
+        self.start_waiting();
+    }
+
+    fn poll_command(&mut self) -> Option<ActionCommand> {
+        self.commands.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.timers.next()
+    }
+
+    fn assert_invariants(&self) {
+        self.check_invariants();
+    }
+}
+
+impl Notified for Actions {
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::ProgramOver { program } = notice {
+            self.program_over(program);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::actions::state::{SERVICES_MAX, Service};
 use treadle_model::{ActionId, Span};
 
 impl Actions {
-    pub(crate) fn apply(&mut self, event: &ActionEvent) {
+    pub(crate) fn transition(&mut self, event: &ActionEvent) {
         match event {
             ActionEvent::ResourcesSet { resources } => self.resources_set(resources),
             ActionEvent::ResourcesLost { resources } => self.resources_lost(resources),

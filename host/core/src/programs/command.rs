@@ -1,6 +1,5 @@
-//! Commands: everything that the core asks its environment to do.
+//! Commands for programs, their steps and the workers that serve them.
 
-use crate::actions::ActionCommand;
 use crate::programs::program::Program;
 use crate::programs::question::Question;
 use crate::programs::step::Step;
@@ -101,9 +100,9 @@ pub struct RefusedStep {
     pub step: Step,
 }
 
-/// A command to the environment.
+/// A command for a program.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum ProgramCommand {
     /// Send the step to the worker.
     DispatchStep {
         /// The step.
@@ -207,6 +206,4 @@ pub enum Command {
         /// The program in its last state.
         program: Box<Program>,
     },
-    /// A command for an action that treadle runs.
-    Action(ActionCommand),
 }

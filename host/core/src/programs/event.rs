@@ -3,6 +3,7 @@
 use super::question::{Attribution, PolicyAnswer};
 use super::tokens::TextSize;
 use super::worker::{Rest, WorkerState};
+use crate::daemon::kinds;
 use serde::{Deserialize, Serialize};
 use treadle_model::{
     AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,
@@ -398,46 +399,45 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl ProgramEvent {
-    /// The event's name, as it is in the journal.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::WorkerAdded { .. } => "worker_added",
-            Self::WorkerCapacityRead { .. } => "worker_capacity_read",
-            Self::PromptCounted { .. } => "prompt_counted",
-            Self::WorkerUseRead { .. } => "worker_use_read",
-            Self::WorkerSpeedRead { .. } => "worker_speed_read",
-            Self::WorkerModelRead { .. } => "worker_model_read",
-            Self::WorkerOtherModelsRead { .. } => "worker_other_models_read",
-            Self::WorkerLost { .. } => "worker_lost",
-            Self::WorkerRecovered { .. } => "worker_recovered",
-            Self::WorkerRemoved { .. } => "worker_removed",
-            Self::WorkerStateSet { .. } => "worker_state_set",
-            Self::WorkerRestRead { .. } => "worker_rest_read",
-            Self::StepArrived(_) => "step_arrived",
-            Self::StepFirstToken { .. } => "step_first_token",
-            Self::StepProgressed { .. } => "step_progressed",
-            Self::StepFinished { .. } => "step_finished",
-            Self::StepFailed { .. } => "step_failed",
-            Self::StepCancelled { .. } => "step_cancelled",
-            Self::StepInterrupted { .. } => "step_interrupted",
-            Self::StepRunsOn { .. } => "step_runs_on",
-            Self::StepAdopted { .. } => "step_adopted",
-            Self::ActionStarted { .. } => "action_started",
-            Self::ActionFinished { .. } => "action_finished",
-            Self::ProgramReleased { .. } => "program_released",
-            Self::ProgramRewarded { .. } => "program_rewarded",
-            Self::PolicyAnswered { .. } => "policy_answered",
-            Self::ProgramMigrated { .. } => "program_migrated",
-            Self::MigrationFailed { .. } => "migration_failed",
-            Self::ProgramOffloaded { .. } => "program_offloaded",
-            Self::OffloadFailed { .. } => "offload_failed",
-            Self::ProgramLoaded { .. } => "program_loaded",
-            Self::LoadFailed { .. } => "load_failed",
-            Self::CopyLost { .. } => "copy_lost",
-        }
+kinds! {
+    ProgramEvent {
+        WorkerAdded = "worker_added",
+        WorkerCapacityRead = "worker_capacity_read",
+        PromptCounted = "prompt_counted",
+        WorkerUseRead = "worker_use_read",
+        WorkerSpeedRead = "worker_speed_read",
+        WorkerModelRead = "worker_model_read",
+        WorkerOtherModelsRead = "worker_other_models_read",
+        WorkerLost = "worker_lost",
+        WorkerRecovered = "worker_recovered",
+        WorkerRemoved = "worker_removed",
+        WorkerStateSet = "worker_state_set",
+        WorkerRestRead = "worker_rest_read",
+        StepArrived = "step_arrived",
+        StepFirstToken = "step_first_token",
+        StepProgressed = "step_progressed",
+        StepFinished = "step_finished",
+        StepFailed = "step_failed",
+        StepCancelled = "step_cancelled",
+        StepInterrupted = "step_interrupted",
+        StepRunsOn = "step_runs_on",
+        StepAdopted = "step_adopted",
+        ActionStarted = "action_started",
+        ActionFinished = "action_finished",
+        ProgramReleased = "program_released",
+        ProgramRewarded = "program_rewarded",
+        PolicyAnswered = "policy_answered",
+        ProgramMigrated = "program_migrated",
+        MigrationFailed = "migration_failed",
+        ProgramOffloaded = "program_offloaded",
+        OffloadFailed = "offload_failed",
+        ProgramLoaded = "program_loaded",
+        LoadFailed = "load_failed",
+        CopyLost = "copy_lost",
     }
+}
 
+impl ProgramEvent {
     /// The subject of the event.
     pub fn about(&self) -> About<'_> {
         match self {

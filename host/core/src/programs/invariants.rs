@@ -14,7 +14,7 @@ use treadle_model::{Status, WorkerId};
 
 impl Programs {
     /// Panics with the first invariant that does not hold.
-    pub(crate) fn assert_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         let state = &self.state;
         assert_ledgers(state);
         assert_programs(state);

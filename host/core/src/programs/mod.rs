@@ -31,7 +31,7 @@ mod transitions;
 mod view;
 pub mod worker;
 
-pub use command::{Command, Refusal, RefusedStep};
+pub use command::{ProgramCommand, Refusal, RefusedStep};
 pub use event::{
     About, Capacity, Parent, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure,
     StepTokens,
@@ -43,7 +43,10 @@ pub use state::{Ask, Counters, JobStatistics, State};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use crate::CoreConfig;
+use crate::actions::{ProgramsView, RankInputs};
 use crate::bindings::{Bindings, BoundJobs};
+use crate::daemon::DaemonEvent;
+use crate::machine::{Machine, Notice};
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::{Timestamp, WorkerId, World};
@@ -57,10 +60,11 @@ pub(crate) struct Programs {
     /// Jobs with a placement policy; derived from the bindings.
     placed_jobs: BoundJobs,
     state: State,
-    commands: VecDeque<Command>,
+    commands: VecDeque<ProgramCommand>,
     decisions: VecDeque<Decision>,
-    /// Keys of ended programs whose actions are to end.
+    /// Keys of programs that ended with this event.
     closed: Vec<Box<str>>,
+    notices: VecDeque<Notice>,
     due: Due,
 }
 
@@ -75,6 +79,8 @@ struct Due {
     moves: bool,
     /// Offloads may be started.
     offloads: bool,
+    /// The event handed a step over; more of them follow.
+    adopts: bool,
 }
 
 impl Programs {
@@ -87,6 +93,7 @@ impl Programs {
             commands: VecDeque::new(),
             decisions: VecDeque::new(),
             closed: Vec::new(),
+            notices: VecDeque::new(),
             due: Due::default(),
         };
         let live = programs.state.live.values().map(|p| &*p.job);
@@ -98,31 +105,8 @@ impl Programs {
         programs
     }
 
-    /// Sets the time of the event that is handled next.
-    pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.state.now = now;
-    }
-
-    pub(crate) fn poll_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
-    }
-
     pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
         self.decisions.pop_front()
-    }
-
-    /// The programs that ended since the last call.
-    pub(crate) fn take_closed(&mut self) -> Vec<Box<str>> {
-        std::mem::take(&mut self.closed)
-    }
-
-    /// Whether this program is live.
-    pub(crate) fn is_live(&self, program: &str) -> bool {
-        self.state.keys.contains_key(program)
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        self.state.timers.next()
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -133,7 +117,73 @@ impl Programs {
         &self.config
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: ProgramCommand) {
         self.commands.push_back(command);
+    }
+}
+
+impl Machine for Programs {
+    type Event = ProgramEvent;
+    type Command = ProgramCommand;
+    type View = ();
+
+    fn advance(&mut self, now: Timestamp) {
+        self.state.now = now;
+    }
+
+    fn apply(&mut self, event: &ProgramEvent, (): &()) {
+        self.transition(event);
+        self.due.adopts = matches!(event, ProgramEvent::StepAdopted { .. });
+    }
+
+    fn daemon(&mut self, event: &DaemonEvent) {
+        match event {
+            DaemonEvent::TimerFired => self.timer_fired(),
+            DaemonEvent::Configured { config } => self.configured(config),
+            DaemonEvent::DaemonRestarted => self.daemon_restarted(),
+            DaemonEvent::GatewayLost { gateway } => self.gateway_lost(*gateway),
+            DaemonEvent::RecordRefused { .. } => {}
+        }
+    }
+
+    fn settle(&mut self, (): &()) {
+        self.settle_adopted();
+        self.settle_workers();
+        self.settle_draining();
+        self.settle_resumed();
+        self.settle_transfers();
+        self.settle_restores();
+        self.settle_lines();
+        self.due = Due::default();
+        self.settle_tick();
+        let over = self.closed.drain(..);
+        self.notices
+            .extend(over.map(|program| Notice::ProgramOver { program }));
+    }
+
+    fn poll_command(&mut self) -> Option<ProgramCommand> {
+        self.commands.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.timers.next()
+    }
+
+    fn assert_invariants(&self) {
+        self.check_invariants();
+    }
+}
+
+impl ProgramsView for Programs {
+    fn is_live(&self, program: &str) -> bool {
+        self.state.keys.contains_key(program)
+    }
+
+    fn any_unplaced(&self) -> bool {
+        self.has_unplaced()
+    }
+
+    fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs {
+        self.memory_of(program, unplaced)
     }
 }

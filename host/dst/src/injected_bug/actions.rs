@@ -3,7 +3,7 @@
 use super::{Did, InjectedBug, replace};
 use treadle_core::action::Action;
 use treadle_core::actions::{ActionCommand, ActionEvent, Ended, Rank, Stage};
-use treadle_core::{Command, Core, Event};
+use treadle_core::{Command, Core, Event, ProgramCommand};
 use treadle_model::ActionId;
 
 impl InjectedBug {
@@ -69,7 +69,7 @@ fn answered(did: &Did) -> Vec<ActionId> {
 /// What waited and ended with its program waits on.
 fn forget_programs_actions(core: &mut Core, did: &mut Did) {
     let over = did.commands.iter().filter_map(|command| match command {
-        Command::ForgetProgram { program } => Some(program.key.clone()),
+        Command::Program(ProgramCommand::ForgetProgram { program }) => Some(program.key.clone()),
         _ => None,
     });
     let over: Vec<_> = over.collect();

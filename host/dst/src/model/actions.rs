@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::actions::{
     ActionCommand, ActionEvent, ActionSpec, Grant, Outcome, Pool, Resource, Shares, Supply,
 };
-use treadle_core::{Core, Event};
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, ProgramId, Timestamp};
 
@@ -268,7 +268,7 @@ impl Model {
                 self.actions.submitted(*action, spec, program.copied());
             }
             Event::Action(event) => self.actions.learn(event),
-            Event::DaemonRestarted => {
+            Event::Daemon(DaemonEvent::DaemonRestarted) => {
                 self.actions.session += 1;
                 self.actions.asked.clear();
             }
@@ -296,7 +296,8 @@ impl Model {
                 };
                 if !runs.stops {
                     // An attempt that exceeded its time may have ended by itself at the same time.
-                    let is_late = matches!(event, Event::TimerFired) && runs.begun.is_some();
+                    let is_late = matches!(event, Event::Daemon(DaemonEvent::TimerFired))
+                        && runs.begun.is_some();
                     (runs.stops, runs.exits_count) = (true, is_late);
                 }
                 Ok(())

@@ -7,7 +7,7 @@ use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::offload::Direction;
-use treadle_core::{Core, CoreConfig, Event, ProgramEvent};
+use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
 /// Which way a cache goes.
@@ -300,7 +300,9 @@ impl Model {
         let now = self.now;
         let mut open = self.caches.under_way.iter();
         let late = open.find(|(_, u)| u.deadline <= now);
-        if let Some((program, under_way)) = late.filter(|_| matches!(event, Event::TimerFired)) {
+        if let Some((program, under_way)) =
+            late.filter(|_| matches!(event, Event::Daemon(DaemonEvent::TimerFired)))
+        {
             return broken(
                 "transfers",
                 format!("{program} goes on after its deadline: {under_way:?}"),

@@ -9,7 +9,8 @@ use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::step::GivesWay;
 use treadle_core::worker::WorkerState;
 use treadle_core::{
-    Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
+    Capacity, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure,
+    StepTokens,
 };
 use treadle_model::{AskId, EngineKind, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
@@ -64,16 +65,18 @@ impl Model {
             Event::Program(ProgramEvent::PolicyAnswered { ask, answer, .. }) => {
                 self.policy_answered(*ask, answer);
             }
-            Event::TimerFired => self.time_passed(),
-            Event::Configured { config } => self.configured(config),
-            Event::DaemonRestarted => {
+            Event::Daemon(DaemonEvent::TimerFired) => self.time_passed(),
+            Event::Daemon(DaemonEvent::Configured { config }) => self.configured(config),
+            Event::Daemon(DaemonEvent::DaemonRestarted) => {
                 self.asks.clear();
                 self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();
                 self.restart_asks_again();
                 return self.interrupted(GatewayId::LOCAL);
             }
-            Event::GatewayLost { gateway } => return self.interrupted(*gateway),
+            Event::Daemon(DaemonEvent::GatewayLost { gateway }) => {
+                return self.interrupted(*gateway);
+            }
             Event::Program(ProgramEvent::StepInterrupted { step }) => self.taken_back(*step),
             Event::Program(ProgramEvent::StepRunsOn { step }) => self.runs_on(*step),
             Event::Program(ProgramEvent::StepAdopted { step, worker }) => {

@@ -28,7 +28,7 @@ use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
 use treadle_core::explain::{Decision, DecisionKind};
-use treadle_core::{Command, Core, CoreConfig, Event, Mode, ProgramEvent};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 
 pub(crate) use facts::Ending;
@@ -153,7 +153,7 @@ impl Model {
         let leaving = decisions.iter().filter(leaves).map(|d| d.program);
         self.settle_useless_placements(core, &leaving.collect());
         self.hear(event, commands, decisions)?;
-        if matches!(event, Event::TimerFired) {
+        if matches!(event, Event::Daemon(DaemonEvent::TimerFired)) {
             self.hear_of_shared(core);
         }
         Ok(())
@@ -177,7 +177,7 @@ impl Model {
     fn pass(&mut self, at: Timestamp, sim_us: u64, event: &Event) {
         let core_us = at.since(self.now).micros();
         let real_us = sim_us.saturating_sub(self.sim_us);
-        if !matches!(event, Event::DaemonRestarted) {
+        if !matches!(event, Event::Daemon(DaemonEvent::DaemonRestarted)) {
             // A clock that stood still and then jumps does not show what could be done.
             let most = self.response_us_max() / 2;
             self.settled_us += core_us.min(real_us).min(most);
@@ -196,7 +196,8 @@ impl Model {
         self.adopted = None;
         self.exact_order = !matches!(
             event,
-            Event::Program(ProgramEvent::PolicyAnswered { .. }) | Event::TimerFired
+            Event::Program(ProgramEvent::PolicyAnswered { .. })
+                | Event::Daemon(DaemonEvent::TimerFired)
         );
     }
 

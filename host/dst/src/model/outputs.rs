@@ -6,12 +6,14 @@ use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::step::GivesWay;
-use treadle_core::{Command, Event, Mode, ProgramEvent, Purpose, Question, Refusal};
+use treadle_core::{
+    Command, DaemonEvent, Event, Mode, ProgramCommand, ProgramEvent, Purpose, Question, Refusal,
+};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
     match command {
-        Command::RefuseStep { step, .. } => Some(*step),
+        Command::Program(ProgramCommand::RefuseStep { step, .. }) => Some(*step),
         _ => None,
     }
 }
@@ -25,13 +27,15 @@ impl Model {
     ) -> Checked {
         // Several deadlines may pass at once; how their effects interleave is not reported, so that
         // sums in between are not known.
-        let several = matches!(event, Event::TimerFired)
+        let several = matches!(event, Event::Daemon(DaemonEvent::TimerFired))
             && commands.iter().any(|c| {
                 matches!(
                     c,
-                    Command::ForgetProgram { .. }
-                        | Command::RefuseStep { .. }
-                        | Command::CancelTransfer { .. }
+                    Command::Program(
+                        ProgramCommand::ForgetProgram { .. }
+                            | ProgramCommand::RefuseStep { .. }
+                            | ProgramCommand::CancelTransfer { .. }
+                    )
                 )
             });
         // A step that is refused for the failures of engines ends before what
@@ -191,7 +195,14 @@ impl Model {
 
     fn commanded(&mut self, event: &Event, command: &Command) -> Checked {
         match command {
-            Command::DispatchStep {
+            Command::Program(command) => self.program_commanded(event, command),
+            Command::Action(command) => self.action_commanded(event, command),
+        }
+    }
+
+    fn program_commanded(&mut self, event: &Event, command: &ProgramCommand) -> Checked {
+        match command {
+            ProgramCommand::DispatchStep {
                 step,
                 worker,
                 slot,
@@ -201,27 +212,26 @@ impl Model {
                 let program = self.steps[step].program;
                 self.check_sent(program)
             }
-            Command::RefuseStep { step, refusal, .. } => self.refused(*step, refusal),
-            Command::AbortStep { step, .. } => {
+            ProgramCommand::RefuseStep { step, refusal, .. } => self.refused(*step, refusal),
+            ProgramCommand::AbortStep { step, .. } => {
                 let open = self.steps.get(step).map(|s| s.at);
                 match open {
                     Some(At::Worker(..)) => Ok(()),
                     _ => broken("commands", format!("{step} is aborted, but is at {open:?}")),
                 }
             }
-            Command::AskPolicy {
+            ProgramCommand::AskPolicy {
                 ask,
                 question,
                 deadline,
             } => self.asked(*ask, question, *deadline),
-            Command::ForgetProgram { program } => self.forgotten(event, program.id),
-            Command::PreemptStep { step } => self.preempted(*step),
-            Command::MigrateProgram { .. }
-            | Command::OffloadProgram { .. }
-            | Command::LoadProgram { .. }
-            | Command::DropCopy { .. }
-            | Command::CancelTransfer { .. } => self.cache_commanded(event, command),
-            Command::Action(command) => self.action_commanded(event, command),
+            ProgramCommand::ForgetProgram { program } => self.forgotten(event, program.id),
+            ProgramCommand::PreemptStep { step } => self.preempted(*step),
+            ProgramCommand::MigrateProgram { .. }
+            | ProgramCommand::OffloadProgram { .. }
+            | ProgramCommand::LoadProgram { .. }
+            | ProgramCommand::DropCopy { .. }
+            | ProgramCommand::CancelTransfer { .. } => self.cache_commanded(event, command),
         }
     }
 
@@ -475,7 +485,7 @@ impl Model {
         };
         let known = self.programs.get(&program);
         let idle = known.is_some_and(|p| p.steps.is_empty() && silent(p));
-        if matches!(event, Event::TimerFired) && idle {
+        if matches!(event, Event::Daemon(DaemonEvent::TimerFired)) && idle {
             self.close(program);
             self.closed.remove(&program);
             return Ok(());

@@ -7,7 +7,7 @@ use super::facts::{At, WorkerFacts};
 use std::collections::BTreeSet;
 use treadle_core::program::Program;
 use treadle_core::step::StepState;
-use treadle_core::{Core, Event, Mode, ProgramEvent};
+use treadle_core::{Core, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// The obstacle that pausing other programs may remove.
@@ -361,7 +361,7 @@ impl Model {
 
     /// Checks that no step exceeds the limit on waits.
     fn check_wait_bound(&self, event: &Event) -> Checked {
-        if !matches!(event, Event::TimerFired) {
+        if !matches!(event, Event::Daemon(DaemonEvent::TimerFired)) {
             return Ok(());
         }
         for (id, s) in &self.steps {

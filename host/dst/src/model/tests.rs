@@ -2,8 +2,8 @@
 
 use super::super::observed::Auditor;
 use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, CoreConfig, Event, KvConfig, PolicyAnswer,
-    ProgramEvent, RolloutConfig, StepArrival, StepTokens,
+    Attribution, CacheAction, Capacity, Command, CoreConfig, DaemonEvent, Event, KvConfig,
+    PolicyAnswer, ProgramCommand, ProgramEvent, RolloutConfig, StepArrival, StepTokens,
 };
 use treadle_model::{
     AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, StepId, Timestamp, WorkerId,
@@ -67,7 +67,7 @@ impl Fixture {
             model: None,
         })));
         self.now_us += 100_000;
-        self.handle(&Event::TimerFired);
+        self.handle(&Event::Daemon(DaemonEvent::TimerFired));
     }
 
     /// Places a new program on the first worker, and sends its step there.
@@ -98,8 +98,8 @@ fn goes(program: u64, worker: u32, score: f64) -> PolicyAnswer {
     }
 }
 
-/// Two steps of a program are at one worker, one queued behind the other, which alone lets it be
-/// there: the worker does not take its prompt. Then the other one ends.
+/// Two steps of a program are at one worker, one queued behind the other. The queued one may only
+/// be there because of the other: the worker does not take its prompt. Then the other one ends.
 #[test]
 fn a_step_that_must_leave_a_run_queue_is_overtaken() {
     let mut fixture = Fixture::new(&CoreConfig {
@@ -118,12 +118,12 @@ fn a_step_that_must_leave_a_run_queue_is_overtaken() {
     fixture.places(1);
     fixture.arrive("a", StepId(2), 2_000);
     fixture.answer(goes(0, 0, 9.0));
-    let commands = fixture.handle(&Event::GatewayLost { gateway: remote });
-    let sent = |command: &Command| matches!(command, Command::DispatchStep { step, .. } if *step == StepId(1));
+    let commands = fixture.handle(&Event::Daemon(DaemonEvent::GatewayLost { gateway: remote }));
+    let sent = |command: &Command| matches!(command, Command::Program(ProgramCommand::DispatchStep { step, .. }) if *step == StepId(1));
     assert!(commands.iter().any(sent), "{commands:?}");
 }
 
-/// A cache is on its way back to a worker whose slots were counted meanwhile, and the daemon
+/// A cache is in transfer back to a worker whose slots were counted meanwhile, and the daemon
 /// restarts.
 #[test]
 fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
@@ -160,7 +160,12 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
     }));
     fixture.arrive("a", StepId(2), 9_600);
     let commands = fixture.answer(goes(0, 0, 1.0));
-    let loads = |command: &Command| matches!(command, Command::LoadProgram { .. });
+    let loads = |command: &Command| {
+        matches!(
+            command,
+            Command::Program(ProgramCommand::LoadProgram { .. })
+        )
+    };
     assert!(commands.iter().any(loads), "{commands:?}");
     fixture.handle(&Event::Program(ProgramEvent::WorkerCapacityRead {
         worker,
@@ -173,7 +178,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             offloads: false,
         },
     }));
-    fixture.handle(&Event::DaemonRestarted);
+    fixture.handle(&Event::Daemon(DaemonEvent::DaemonRestarted));
     let state = fixture.observed.core.programs();
     assert_eq!(state.live[&program].placement, None);
 }
@@ -195,6 +200,11 @@ fn a_step_that_runs_elsewhere_does_not_come_along() {
     }));
     fixture.arrive("a", StepId(2), 500);
     let commands = fixture.answer(goes(0, 1, 1.0));
-    let sent = |command: &Command| matches!(command, Command::DispatchStep { .. });
+    let sent = |command: &Command| {
+        matches!(
+            command,
+            Command::Program(ProgramCommand::DispatchStep { .. })
+        )
+    };
     assert!(commands.iter().any(sent), "{commands:?}");
 }

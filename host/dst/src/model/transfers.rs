@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::{UnderWay, Way};
-use treadle_core::{Command, Event};
+use treadle_core::{DaemonEvent, Event, ProgramCommand};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Model {
@@ -25,16 +25,16 @@ impl Model {
     }
 
     /// Follows a command that is about a cache.
-    pub(super) fn cache_commanded(&mut self, event: &Event, command: &Command) -> Checked {
+    pub(super) fn cache_commanded(&mut self, event: &Event, command: &ProgramCommand) -> Checked {
         self.caches.note_host_tokens();
         match command {
-            Command::OffloadProgram {
+            ProgramCommand::OffloadProgram {
                 program,
                 from,
                 tokens,
                 ..
             } => self.offload_begins(*program, *from, *tokens),
-            Command::LoadProgram {
+            ProgramCommand::LoadProgram {
                 program,
                 to,
                 tokens,
@@ -44,7 +44,7 @@ impl Model {
                 self.wait_for_cache(*program);
                 self.load_begins(*program, *to, *tokens, copy)
             }
-            Command::MigrateProgram {
+            ProgramCommand::MigrateProgram {
                 program,
                 from,
                 to,
@@ -55,8 +55,8 @@ impl Model {
                 self.move_begins(*program, (*from, *to), *tokens)?;
                 self.check_slot(*program, *to, *to_slot)
             }
-            Command::DropCopy { program, copy } => self.copy_dropped(*program, copy),
-            Command::CancelTransfer { program } => self.transfer_stopped(event, *program),
+            ProgramCommand::DropCopy { program, copy } => self.copy_dropped(*program, copy),
+            ProgramCommand::CancelTransfer { program } => self.transfer_stopped(event, *program),
             _ => Ok(()),
         }
     }
@@ -245,7 +245,8 @@ impl Model {
     fn transfer_stopped(&mut self, event: &Event, program: ProgramId) -> Checked {
         let now = self.now;
         if let Some(ended) = self.ends(program, |_| true) {
-            let late = matches!(event, Event::TimerFired) && ended.deadline <= now;
+            let late =
+                matches!(event, Event::Daemon(DaemonEvent::TimerFired)) && ended.deadline <= now;
             if late && let Way::Out(worker) = ended.way {
                 self.caches.silent.insert(worker);
                 self.take_placement(program);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use treadle_core::actions::{ActionCommand, ActionEvent, Admission};
-use treadle_core::{Core, Event};
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 
@@ -141,7 +141,9 @@ impl Driver {
             let mut stop = match self.wait(inputs) {
                 Ok(Some(input)) => self.take(input),
                 Ok(None) => {
-                    self.handle(scheduler::Input::Event(Event::TimerFired));
+                    self.handle(scheduler::Input::Event(Event::Daemon(
+                        DaemonEvent::TimerFired,
+                    )));
                     None
                 }
                 Err(_) => return self.flush(),

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::program::Program;
-use treadle_core::{Command, Event, Mode, Refusal};
+use treadle_core::{Command, Event, Mode, ProgramCommand, Refusal};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
 /// The name of the default that shares out the units of actions without a policy.
@@ -21,7 +21,19 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         answers: &mut VecDeque<Event>,
     ) {
         match command {
-            Command::DispatchStep {
+            Command::Program(command) => self.carry_out_program(command, now, answers),
+            Command::Action(command) => self.carry_out_action(command, now, answers),
+        }
+    }
+
+    fn carry_out_program(
+        &mut self,
+        command: ProgramCommand,
+        now: Timestamp,
+        answers: &mut VecDeque<Event>,
+    ) {
+        match command {
+            ProgramCommand::DispatchStep {
                 step,
                 worker,
                 slot,
@@ -31,9 +43,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                     self.instruct(step, Instruction::Dispatch(dispatch));
                 }
             }
-            Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
-            Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
-            Command::RefuseStep { step, refusal, was } => {
+            ProgramCommand::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
+            ProgramCommand::AbortStep { step, cause } => {
+                self.instruct(step, Instruction::Abort(cause))
+            }
+            ProgramCommand::RefuseStep { step, refusal, was } => {
                 // Its program acts again, whatever the event was about.
                 let program = was.as_ref().map(|was| &*was.program);
                 let program = program.and_then(|key| self.core.programs().keys.get(key));
@@ -47,20 +61,30 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 self.instruct(step, Instruction::Refuse(refusal));
                 self.outputs.push_back(Output::StepOver(step));
             }
-            Command::MigrateProgram { .. }
-            | Command::OffloadProgram { .. }
-            | Command::LoadProgram { .. }
-            | Command::CancelTransfer { .. }
-            | Command::DropCopy { .. } => {
+            ProgramCommand::MigrateProgram { .. }
+            | ProgramCommand::OffloadProgram { .. }
+            | ProgramCommand::LoadProgram { .. }
+            | ProgramCommand::CancelTransfer { .. }
+            | ProgramCommand::DropCopy { .. } => {
                 let failed = self.transfers.order(&self.core, command, &mut self.outputs);
                 answers.extend(failed);
             }
-            Command::AskPolicy { ask, question, .. } => {
+            ProgramCommand::AskPolicy { ask, question, .. } => {
                 let now_ms = now.0 / 1_000;
                 answers.extend(self.policies.answer(&self.core, ask, &question, now_ms));
             }
-            Command::ForgetProgram { program } => self.forget(&program, now),
-            Command::Action(ActionCommand::AskElastic { ask, question, .. }) => {
+            ProgramCommand::ForgetProgram { program } => self.forget(&program, now),
+        }
+    }
+
+    fn carry_out_action(
+        &mut self,
+        command: ActionCommand,
+        now: Timestamp,
+        answers: &mut VecDeque<Event>,
+    ) {
+        match command {
+            ActionCommand::AskElastic { ask, question, .. } => {
                 let arranged = self.policies.arrange(&question, now.0 / 1_000);
                 let by_default = || (PolicyRef(BUILT_IN.into()), question.least());
                 let (policy, answer) = arranged.unwrap_or_else(by_default);
@@ -71,7 +95,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 };
                 answers.push_back(event.into());
             }
-            Command::Action(command) => self.outputs.push_back(Output::Action(command)),
+            command => self.outputs.push_back(Output::Action(command)),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, Instant};
 use treadle_core::link::{OpenStep, reconcile};
-use treadle_core::{Event, Origin, ProgramEvent};
+use treadle_core::{DaemonEvent, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, Timestamp};
 
 /// The id of a connection to a gateway; a later connection of the same gateway has another one.
@@ -172,7 +172,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 let is_here = self.links.joined.contains_key(&gateway);
                 if !is_here && at.saturating_duration_since(left) >= timeout {
                     self.links.left.remove(&gateway);
-                    self.handle_event(now, Event::GatewayLost { gateway }, None);
+                    self.handle_event(
+                        now,
+                        Event::Daemon(DaemonEvent::GatewayLost { gateway }),
+                        None,
+                    );
                 }
             }
             LinkInput::Notify(message) => {

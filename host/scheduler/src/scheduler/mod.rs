@@ -199,7 +199,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         self.predicts = predicts;
     }
 
-    /// When [`Event::TimerFired`] is due.
+    /// When [`DaemonEvent::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.core.next_deadline()
     }

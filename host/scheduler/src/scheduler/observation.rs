@@ -168,7 +168,7 @@ impl Returned {
 mod tests {
     use super::*;
     use crate::scheduler::{Input, Options, Output, Scheduler};
-    use treadle_core::{CoreConfig, PrefixSegment, StepArrival, StepTokens};
+    use treadle_core::{CoreConfig, DaemonEvent, PrefixSegment, StepArrival, StepTokens};
     use treadle_model::{FinishReason, StepId};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 
@@ -311,7 +311,9 @@ mod tests {
         story.at(0, arrived(1));
         story.at(10, finished(1));
         let hour = Timestamp(4_000_000_000);
-        story.0.handle(hour, Input::Event(Event::TimerFired));
+        story
+            .0
+            .handle(hour, Input::Event(Event::Daemon(DaemonEvent::TimerFired)));
         let expired =
             std::iter::from_fn(|| story.0.poll_output()).find_map(|output| match output {
                 Output::Observed(observed) => Some((observed.moment, observed.tool_ms)),

@@ -6,7 +6,7 @@ use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{About, Core, Event, Origin, ProgramEvent, Refusal, RefusedStep};
+use treadle_core::{About, Core, DaemonEvent, Event, Origin, ProgramEvent, Refusal, RefusedStep};
 use treadle_model::{End, GatewayId, ProgramId, Role, Status, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
@@ -101,8 +101,8 @@ impl Subject {
 pub(crate) fn changed_beside(core: &Core, event: &Event) -> Vec<ProgramId> {
     let state = core.programs();
     let gateway = match event {
-        Event::DaemonRestarted => GatewayId::LOCAL,
-        Event::GatewayLost { gateway } => *gateway,
+        Event::Daemon(DaemonEvent::DaemonRestarted) => GatewayId::LOCAL,
+        Event::Daemon(DaemonEvent::GatewayLost { gateway }) => *gateway,
         Event::Program(
             ProgramEvent::WorkerLost { worker, .. } | ProgramEvent::WorkerRemoved { worker },
         ) => {
@@ -244,8 +244,8 @@ pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepR
         Event::Program(ProgramEvent::StepCancelled { step }) => {
             return Vec::from_iter(step_row(core, *step, event, now, ("cancelled", None)));
         }
-        Event::DaemonRestarted => GatewayId::LOCAL,
-        Event::GatewayLost { gateway } => *gateway,
+        Event::Daemon(DaemonEvent::DaemonRestarted) => GatewayId::LOCAL,
+        Event::Daemon(DaemonEvent::GatewayLost { gateway }) => *gateway,
         _ => return Vec::new(),
     };
     let steps = core.programs().steps.keys().copied();

@@ -95,7 +95,8 @@ impl StepAnnotations {
 mod tests {
     use crate::scheduler::{Expected, Input, Observation, Options, Output, Scheduler};
     use treadle_core::{
-        Capacity, Core, CoreConfig, Event, ProgramEvent, StepArrival, StepFailure, StepTokens,
+        Capacity, Core, CoreConfig, DaemonEvent, Event, ProgramEvent, StepArrival, StepFailure,
+        StepTokens,
     };
     use treadle_model::{EngineKind, FinishReason, GatewayId, StepId, Timestamp, WorkerId};
     use treadle_policy::evaluator::{EvaluatorLimits, Forecast, PolicyEvaluator};
@@ -220,7 +221,9 @@ mod tests {
         story.0.take_records();
         let waited = CoreConfig::default().queue_wait_max;
         let at = Timestamp(5_000_000 + waited.micros());
-        story.0.handle(at, Input::Event(Event::TimerFired));
+        story
+            .0
+            .handle(at, Input::Event(Event::Daemon(DaemonEvent::TimerFired)));
         let rows = story.0.take_records().rows;
         let [row] = &*rows.steps else {
             panic!("{:?}", rows.steps)
@@ -248,14 +251,14 @@ mod tests {
     #[test]
     fn a_program_whose_steps_end_with_their_connections_is_on_record_as_acting() {
         for lost in [
-            Event::DaemonRestarted,
-            Event::GatewayLost {
+            Event::Daemon(DaemonEvent::DaemonRestarted),
+            Event::Daemon(DaemonEvent::GatewayLost {
                 gateway: GatewayId(3),
-            },
+            }),
         ] {
             let mut story = Story::new(false);
             let gateway = match lost {
-                Event::GatewayLost { gateway } => gateway,
+                Event::Daemon(DaemonEvent::GatewayLost { gateway }) => gateway,
                 _ => GatewayId::LOCAL,
             };
             story.arrive(0, StepId::of(gateway, 1).0);

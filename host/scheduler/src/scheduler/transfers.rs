@@ -4,7 +4,7 @@ use super::Output;
 use crate::orders::{End, Order, Transferred, Work};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::program::Program;
-use treadle_core::{Command, Core, Event, ProgramEvent};
+use treadle_core::{Core, Event, ProgramCommand, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
 /// The cause of failed transfers without an executor.
@@ -37,11 +37,11 @@ impl Transfers {
     pub(super) fn order(
         &mut self,
         core: &Core,
-        command: Command,
+        command: ProgramCommand,
         outputs: &mut Outputs,
     ) -> Option<Event> {
         match command {
-            Command::OffloadProgram {
+            ProgramCommand::OffloadProgram {
                 program,
                 from,
                 slot,
@@ -56,7 +56,7 @@ impl Transfers {
                 };
                 self.begin(core, outputs, program, Work::Offload { from, tokens })
             }
-            Command::LoadProgram {
+            ProgramCommand::LoadProgram {
                 program,
                 to,
                 slot,
@@ -69,7 +69,7 @@ impl Transfers {
                 };
                 self.begin(core, outputs, program, Work::Load { to, copy, tokens })
             }
-            Command::MigrateProgram {
+            ProgramCommand::MigrateProgram {
                 program,
                 from,
                 to,
@@ -87,13 +87,13 @@ impl Transfers {
                 };
                 self.begin(core, outputs, program, Work::Migrate { from, to, tokens })
             }
-            Command::CancelTransfer { program } => {
+            ProgramCommand::CancelTransfer { program } => {
                 if let Some(transfer_id) = self.open.remove(&program) {
                     self.send(outputs, Order::Cancel { transfer_id });
                 }
                 None
             }
-            Command::DropCopy { copy, .. } => {
+            ProgramCommand::DropCopy { copy, .. } => {
                 self.send(outputs, Order::Drop { copy });
                 None
             }
@@ -210,7 +210,7 @@ mod tests {
             tokens: 5,
         };
         transfers.begin(&core, &mut outputs, program, work());
-        let cancel = Command::CancelTransfer { program };
+        let cancel = ProgramCommand::CancelTransfer { program };
         transfers.order(&core, cancel, &mut outputs);
         transfers.begin(&core, &mut outputs, program, work());
         let mut take = |done| transfers.take(done, &mut outputs);

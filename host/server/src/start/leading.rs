@@ -1,5 +1,5 @@
-//! What runs while this daemon schedules: the driver, the watch over engines,
-//! the policies, and what keeps the store tidy.
+//! The parts that run while this daemon schedules: the driver, the watch over engines, the
+//! policies, and pruning of the store.
 
 use super::StartError;
 use super::pruning::prune_forever;
@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 use treadle_auth::{Auth, AuthError, CacheSalts};
 use treadle_config as config;
 use treadle_config::{Config, Role};
-use treadle_core::Event;
 use treadle_core::worker::Worker;
+use treadle_core::{DaemonEvent, Event};
 use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
@@ -45,37 +45,36 @@ use treadle_store::Store;
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
-/// Inferred programs of a tenant that the gateway recognises.
+/// Most inferred programs of a tenant in the gateway.
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
-/// Those of all tenants together.
+/// Most inferred programs of all tenants together.
 const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
-/// What hashes of prompts are keyed with.
+/// The purpose of the key for hashes of prompts.
 const HASHES: &str = "hashes of prompts";
 
-/// What all parts of a process share: what its gateway counts and knows of its requests, and what
-/// it has of KV transfers.
+/// State that all parts of a process share: the gateway's counters and requests, and KV transfers.
 #[derive(Clone)]
 pub(crate) struct GatewayContext {
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Requests by their clients' ids.
     pub(crate) requests: Arc<RequestIds>,
-    /// Its host tier, and who moves caches.
+    /// Its host tier, and the executor of KV transfers.
     pub(crate) node: Arc<Node>,
     /// Open event streams.
     pub(crate) streams: Arc<OpenStreams>,
     /// Salts of tenants' prefix caches.
     pub(crate) salts: Arc<CacheSalts>,
-    /// Bytes of requests' bodies that are held.
+    /// Bytes of request bodies in memory.
     pub(crate) bodies: Arc<Tally>,
-    /// Bytes of answers that are gathered.
+    /// Bytes of assembled responses in memory.
     pub(crate) answers: Arc<Tally>,
-    /// What a prediction service may read of prompts.
+    /// Excerpts of prompts for a prediction service.
     pub(crate) excerpts: Arc<Excerpts>,
 }
 
 impl GatewayContext {
-    /// Nothing was counted yet.
+    /// Starts with all counters at zero.
     pub(crate) fn new(config: &Config, node: Arc<Node>) -> Result<Self, StartError> {
         let salts = CacheSalts::new(config.cluster.secret.reveal()).map_err(AuthError::from)?;
         if !config.cluster.secret.is_empty() {
@@ -95,8 +94,8 @@ impl GatewayContext {
     }
 }
 
-/// Hashes prompts with the key of the store from now on, so that equal prompts have equal hashes
-/// after a restart. Where daemons share a secret, that is the key.
+/// Hashes prompts with the store's key from now on, so that equal prompts have equal hashes after a
+/// restart. Daemons with a shared secret use that as the key.
 pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Store) -> Result<(), StartError> {
     if config.cluster.secret.is_empty() {
         let salts = CacheSalts::new("").map_err(AuthError::from)?;
@@ -105,7 +104,7 @@ pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Store) -> Result<
     Ok(())
 }
 
-/// A scheduler at work.
+/// A running scheduler.
 pub(crate) struct Leading {
     /// What REST handlers share.
     pub(crate) app: App,
@@ -116,8 +115,8 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// Replays the journal, binds policies and registers the configured engines. `epoch` is that
-    /// under which this daemon leads its store.
+    /// Replays the journal, binds policies and registers the configured engines. `epoch` is this
+    /// daemon's term as leader of its store.
     pub(crate) async fn start(
         config: &Config,
         store: Arc<dyn Store>,
@@ -195,7 +194,7 @@ impl Leading {
         })
     }
 
-    /// Writes everything down.
+    /// Writes all state to the store and stops.
     pub(crate) async fn stop(self) {
         self.maintenance.abort();
         self.app.whatif.stop();
@@ -215,14 +214,14 @@ impl Leading {
         self.app.driver.stop().await;
     }
 
-    /// Another daemon has taken over: nothing can be written down any more.
+    /// Stops without writing, because another daemon has taken over.
     pub(crate) fn abandon(self) {
         self.maintenance.abort();
         self.app.whatif.stop();
         if let Some(messaging) = self.messaging {
             tokio::spawn(async move { messaging.stop().await });
         }
-        // Its thread may wait for an input; it finds out that nothing is written any more.
+        // Its thread may wait for an input; it notices that writes fail.
         let (driver, transfer_executor) = (self.app.driver, self.transfer_executor);
         let running = self.running;
         tokio::spawn(async move {
@@ -235,7 +234,7 @@ impl Leading {
     }
 }
 
-/// Whose copies of caches a node's host tier has.
+/// The owner of the cache copies in a node's host tier.
 fn owner(config: &Config) -> Box<str> {
     match config.cluster.role {
         Role::Single => "".into(),
@@ -243,7 +242,7 @@ fn owner(config: &Config) -> Box<str> {
     }
 }
 
-/// Sandboxes of this machine, where it is to have any.
+/// Sandboxes of this machine, if they are enabled.
 async fn own_sandboxes(config: &Config, auth: &Arc<Auth>) -> Result<Option<Sandboxes>, StartError> {
     if !config.sandboxes.enabled {
         return Ok(None);
@@ -252,7 +251,7 @@ async fn own_sandboxes(config: &Config, auth: &Arc<Auth>) -> Result<Option<Sandb
     Ok(Some(sandboxes::start(config, "", tenants).await?))
 }
 
-/// Sandboxes, with what runs their commands.
+/// The host of sandboxes and their commands.
 fn host(
     config: &Config,
     sandboxes: Option<Sandboxes>,
@@ -345,10 +344,10 @@ async fn start_driver(
     .map_err(StartError::Thread)?;
     if !configured {
         let config = Box::new(wanted);
-        driver.event(Event::Configured { config });
+        driver.event(Event::Daemon(DaemonEvent::Configured { config }));
     }
     if restarted {
-        driver.event(Event::DaemonRestarted);
+        driver.event(Event::Daemon(DaemonEvent::DaemonRestarted));
     }
     Ok((driver, committed))
 }
@@ -362,7 +361,7 @@ async fn assemble(
     (context, kept): (GatewayContext, Arc<Kept>),
 ) -> Result<App, StartError> {
     let scheduler = Scheduler::Local(driver.clone());
-    // A gateway beside others keeps bodies itself; this one's would never see any.
+    // In a cluster each gateway stores bodies itself; this one would never get any.
     let alone = config.cluster.role == Role::Single;
     let bodies = alone.then(|| {
         let (shards, stores) = (vec![String::new()], vec![store.clone()]);
@@ -431,7 +430,7 @@ async fn register_engines(config: &Config, app: &App) -> Result<(), StartError> 
     let declared = try_join_all(endpoints.iter().map(|e| declared(config, e))).await?;
     let configured: Vec<_> = endpoints.iter().map(|e| &*e.url).zip(declared).collect();
     let known = app.driver.workers().await.unwrap_or_default();
-    // All at once: one that does not answer delays none of the others.
+    // Concurrently, so that an unresponsive engine does not delay the others.
     let registered = known.iter().map(|Worker { id, url, .. }| {
         let declared = configured.iter().find(|(at, _)| *at == &**url);
         let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);

@@ -2,7 +2,7 @@
 //! involved: the actions belong to no program.
 
 use treadle_core::actions::{ActionCommand, ActionEvent, ElasticAnswer, ElasticQuestion};
-use treadle_core::{ActionsConfig, Command, Core, CoreConfig, Event};
+use treadle_core::{ActionsConfig, Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_model::Timestamp;
 
 /// An action scheduler.
@@ -69,7 +69,8 @@ impl Machine for Treadle {
     }
 
     fn wake(&mut self, now: Timestamp) {
-        self.core.handle(now, &Event::TimerFired);
+        self.core
+            .handle(now, &Event::Daemon(DaemonEvent::TimerFired));
     }
 }
 

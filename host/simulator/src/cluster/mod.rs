@@ -27,8 +27,8 @@ use tools::Tools;
 use transfers::Transfers;
 use treadle_core::accounts::TokenTime;
 use treadle_core::{
-    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival,
-    StepTokens,
+    Capacity, Command, Core, CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramCommand,
+    ProgramEvent, StepArrival, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
@@ -257,7 +257,7 @@ impl<'a> Cluster<'a> {
                 }
             }
             if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
-                self.handle(&Event::TimerFired);
+                self.handle(&Event::Daemon(DaemonEvent::TimerFired));
             }
         }
     }
@@ -420,8 +420,15 @@ impl<'a> Cluster<'a> {
 
     fn carry_out(&mut self, command: Command) {
         match command {
-            Command::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
-            Command::AskPolicy { ask, question, .. } => {
+            Command::Program(command) => self.carry_out_program(command),
+            Command::Action(command) => self.carry_out_action(command),
+        }
+    }
+
+    fn carry_out_program(&mut self, command: ProgramCommand) {
+        match command {
+            ProgramCommand::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
+            ProgramCommand::AskPolicy { ask, question, .. } => {
                 let answer = self.answers.answer(&self.core, &question, self.now / 1_000);
                 self.tell(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
@@ -430,17 +437,16 @@ impl<'a> Cluster<'a> {
                     attribution: answer.attribution,
                 }));
             }
-            Command::RefuseStep { step, .. } => {
+            ProgramCommand::RefuseStep { step, .. } => {
                 self.refused += 1;
                 if let Some(running) = self.steps.remove(&step) {
                     self.step_ended(running.agent);
                 }
             }
-            Command::ForgetProgram { program } => {
+            ProgramCommand::ForgetProgram { program } => {
                 self.agents_by_program.remove(&program.id);
             }
-            Command::AbortStep { .. } | Command::PreemptStep { .. } => {}
-            Command::Action(command) => self.carry_out_action(command),
+            ProgramCommand::AbortStep { .. } | ProgramCommand::PreemptStep { .. } => {}
             transfer => self.carry_out_transfer(&transfer),
         }
     }

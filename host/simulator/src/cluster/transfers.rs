@@ -3,7 +3,7 @@
 use super::Cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_core::{Command, Event, ProgramEvent};
+use treadle_core::{Event, ProgramCommand, ProgramEvent};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
 use treadle_model::{ProgramId, WorkerId};
 
@@ -123,9 +123,9 @@ impl Transfers {
 
 impl Cluster<'_> {
     /// Starts the transfer of a command; ignores other commands.
-    pub(super) fn carry_out_transfer(&mut self, command: &Command) {
+    pub(super) fn carry_out_transfer(&mut self, command: &ProgramCommand) {
         match *command {
-            Command::OffloadProgram {
+            ProgramCommand::OffloadProgram {
                 program,
                 from,
                 tokens,
@@ -143,7 +143,7 @@ impl Cluster<'_> {
                 };
                 self.transfers.in_flight.insert(program, moving);
             }
-            Command::LoadProgram {
+            ProgramCommand::LoadProgram {
                 program,
                 to,
                 tokens,
@@ -157,7 +157,7 @@ impl Cluster<'_> {
                     .in_flight
                     .insert(program, InFlight::Load { to });
             }
-            Command::MigrateProgram {
+            ProgramCommand::MigrateProgram {
                 program,
                 from,
                 to,
@@ -171,8 +171,8 @@ impl Cluster<'_> {
                 let moving = InFlight::Migrate { to, blocks };
                 self.transfers.in_flight.insert(program, moving);
             }
-            Command::CancelTransfer { program } => self.transfers.cancel(self.now, program),
-            Command::DropCopy { program, .. } => self.transfers.drop_copy(program),
+            ProgramCommand::CancelTransfer { program } => self.transfers.cancel(self.now, program),
+            ProgramCommand::DropCopy { program, .. } => self.transfers.drop_copy(program),
             _ => {}
         }
     }

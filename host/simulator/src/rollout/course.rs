@@ -6,14 +6,14 @@ mod faults;
 use super::RolloutOptions;
 use super::policies::PolicySet;
 use super::programs::Live;
-use super::report::Moment;
 use crate::cluster::Answers;
 use crate::workload::AgentRun;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use treadle_core::bindings::{BindingEvent, EVERYONE};
 use treadle_core::{
-    Capacity, Command, Core, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens,
+    Capacity, Command, Core, DaemonEvent, Event, PrefixSegment, ProgramCommand, ProgramEvent,
+    StepArrival, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
 use treadle_engine_model::links::{Links, Topology, TransferEnd, Worker};
@@ -54,7 +54,6 @@ pub(super) struct Course<'a> {
     pub(super) refused: u64,
     pub(super) next_step: u64,
     outputs: Vec<Output>,
-    pub(super) timeline: Vec<Moment>,
 }
 
 impl<'a> Course<'a> {
@@ -97,7 +96,6 @@ impl<'a> Course<'a> {
             refused: 0,
             next_step: 0,
             outputs: Vec::new(),
-            timeline: Vec::new(),
         };
         let failures = options.failures.iter();
         let failures =
@@ -146,7 +144,6 @@ impl<'a> Course<'a> {
             let Some(next) = self.next_at() else {
                 return;
             };
-            self.sample_until(next);
             self.now = self.now.max(next);
             self.wake_engines();
             self.end_transfers();
@@ -158,7 +155,7 @@ impl<'a> Course<'a> {
                 self.carry_out_due(due);
             }
             if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
-                self.handle(&Event::TimerFired);
+                self.handle(&Event::Daemon(DaemonEvent::TimerFired));
             }
         }
     }
@@ -176,24 +173,6 @@ impl<'a> Course<'a> {
         let deadline = self.core.next_deadline().map(|at| at.0);
         let link = self.links.next_event_at();
         [engine, due, deadline, link].into_iter().flatten().min()
-    }
-
-    fn sample_until(&mut self, next: u64) {
-        let period = self.options.sample_us;
-        if period == 0 {
-            return;
-        }
-        let mut at = self.timeline.len() as u64 * period;
-        while at <= next {
-            let snapshots = self.engines.iter().map(Engine::snapshot);
-            let used = snapshots.map(|s| s.used_blocks as f32 / s.total_blocks.max(1) as f32);
-            self.timeline.push(Moment {
-                at_s: at as f64 / 1e6,
-                active: self.open as u32,
-                kv_used: used.collect(),
-            });
-            at += period;
-        }
     }
 
     fn wake_engines(&mut self) {
@@ -381,14 +360,18 @@ impl<'a> Course<'a> {
     }
 
     fn carry_out(&mut self, command: Command) {
+        // Rollouts have no actions of treadle's.
+        let Command::Program(command) = command else {
+            return;
+        };
         match command {
-            Command::DispatchStep {
+            ProgramCommand::DispatchStep {
                 step,
                 worker,
                 priority,
                 ..
             } => self.dispatch(step, worker, priority),
-            Command::AskPolicy { ask, question, .. } => {
+            ProgramCommand::AskPolicy { ask, question, .. } => {
                 let answer = self
                     .policies
                     .answer(&self.core, &question, self.now / 1_000);
@@ -399,13 +382,13 @@ impl<'a> Course<'a> {
                     attribution: answer.attribution,
                 }));
             }
-            Command::RefuseStep { step, .. } => self.refuse(step),
-            Command::AbortStep { step, .. } => self.abort(step),
-            Command::PreemptStep { step } => {
+            ProgramCommand::RefuseStep { step, .. } => self.refuse(step),
+            ProgramCommand::AbortStep { step, .. } => self.abort(step),
+            ProgramCommand::PreemptStep { step } => {
                 self.abort(step);
                 self.handle(&Event::Program(ProgramEvent::StepInterrupted { step }));
             }
-            Command::MigrateProgram {
+            ProgramCommand::MigrateProgram {
                 program,
                 from,
                 to,
@@ -416,15 +399,14 @@ impl<'a> Course<'a> {
                 let (from, to) = (TransferEnd::Worker(from.0), TransferEnd::Worker(to.0));
                 self.links.start(self.now, program.0, from, to, bytes);
             }
-            Command::CancelTransfer { program } => {
+            ProgramCommand::CancelTransfer { program } => {
                 self.links.cancel(self.now, program.0);
             }
             // Rollouts offload nothing.
-            Command::OffloadProgram { .. }
-            | Command::LoadProgram { .. }
-            | Command::DropCopy { .. }
-            | Command::Action(_) => {}
-            Command::ForgetProgram { program } => {
+            ProgramCommand::OffloadProgram { .. }
+            | ProgramCommand::LoadProgram { .. }
+            | ProgramCommand::DropCopy { .. } => {}
+            ProgramCommand::ForgetProgram { program } => {
                 let index = self.places.remove(&program.id);
                 let tool_ms = index.map_or(0, |index| program_tool_ms(&self.programs[index]));
                 if let Some(forecasts) = &mut self.policies.forecasts {

@@ -16,7 +16,7 @@ pub use columns::Forecast;
 pub use forecasts::{Forecasts, Prediction, Predictor};
 pub use policies::{Placement, PolicySet, Priority};
 pub use programs::TimeSpent;
-pub use report::{Moment, RolloutReport};
+pub use report::RolloutReport;
 
 use crate::workload::AgentRun;
 use course::Course;
@@ -47,8 +47,6 @@ pub struct RolloutOptions {
     pub failures: Vec<(u64, u32, u64)>,
     /// Seed of token contents.
     pub seed: u64,
-    /// Period of the timeline in microseconds; 0 for none.
-    pub sample_us: u64,
     /// Check the core's invariants after every event (slow).
     pub audit: bool,
 }

@@ -47,20 +47,6 @@ pub struct RolloutReport {
     /// Everything that happened: events of the core, iterations of engines and their reports,
     /// transfers and tool calls.
     pub events: u64,
-    /// The course of it, if it was asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub timeline: Vec<Moment>,
-}
-
-/// The cluster at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Moment {
-    /// When, in seconds.
-    pub at_s: f64,
-    /// Programs that have not ended.
-    pub active: u32,
-    /// Share of KV memory in use by running steps, worker by worker.
-    pub kv_used: Vec<f32>,
 }
 
 impl TimeSpent {
@@ -115,7 +101,6 @@ impl Course<'_> {
             busy: busy_us as f64 / (makespan_us * self.engines.len().max(1) as u64) as f64,
             iterations: engines.clone().map(|c| c.iterations).sum(),
             events: self.events + engines.map(|c| c.iterations).sum::<u64>(),
-            timeline: self.timeline.clone(),
         }
     }
 }

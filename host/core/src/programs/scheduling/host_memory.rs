@@ -3,7 +3,7 @@
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::offload::Direction;
 use crate::programs::scheduling::explanation::Explanation;
-use crate::{Command, Programs};
+use crate::{ProgramCommand, Programs};
 use treadle_model::{Phase, ProgramId, Span};
 
 impl Programs {
@@ -51,7 +51,7 @@ impl Programs {
     pub(crate) fn drop_copy(&mut self, program: ProgramId) {
         if let Some(held) = self.state.offloads.release(program) {
             let copy = held.copy;
-            self.command(Command::DropCopy { program, copy });
+            self.command(ProgramCommand::DropCopy { program, copy });
         }
     }
 
@@ -68,7 +68,7 @@ impl Programs {
     /// Loads caches that are needed soon, if no program waits and there is room.
     pub(crate) fn prefetch(&mut self) {
         let offloads = &self.state.offloads;
-        if offloads.held.is_empty() || self.any_unplaced() {
+        if offloads.held.is_empty() || self.has_unplaced() {
             return;
         }
         let mut busy = offloads.busy(Direction::Back);

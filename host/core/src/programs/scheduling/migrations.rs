@@ -9,7 +9,7 @@ use crate::programs::offload::Direction;
 use crate::programs::ranking::Ranking;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
-use crate::{Command, Programs, Purpose};
+use crate::{ProgramCommand, Programs, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -162,7 +162,7 @@ impl Programs {
         self.account(program);
         let deadline = since + self.config.kv.transfer_max;
         self.state.timers.arm(deadline, Timer::Transfer(program));
-        self.command(Command::MigrateProgram {
+        self.command(ProgramCommand::MigrateProgram {
             program,
             from,
             to,
@@ -199,7 +199,7 @@ impl Programs {
     /// The transfer executor does not answer.
     pub(crate) fn move_exceeded(&mut self, program: ProgramId) {
         if self.is_moving(program) {
-            self.command(Command::CancelTransfer { program });
+            self.command(ProgramCommand::CancelTransfer { program });
             self.migration_failed(program);
         }
     }
@@ -226,7 +226,7 @@ impl Programs {
         self.state.migrations.wanted.remove(&program);
         if self.end_move(program).is_some() {
             self.state.counters.migrations_cancelled += 1;
-            self.command(Command::CancelTransfer { program });
+            self.command(ProgramCommand::CancelTransfer { program });
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::programs::offload::{Direction, HeldCopy, Transfer};
 use crate::programs::timers::Timer;
-use crate::{Command, Mode, Programs};
+use crate::{Mode, ProgramCommand, Programs};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ProgramId, Span, WorkerId};
 
@@ -103,7 +103,7 @@ impl Programs {
             return false;
         }
         self.begin_transfer(program, Direction::Out, place.worker, tokens);
-        self.command(Command::OffloadProgram {
+        self.command(ProgramCommand::OffloadProgram {
             program,
             from: place.worker,
             slot: place.slot,
@@ -190,7 +190,7 @@ impl Programs {
             self.account(program);
         }
         if self.end_transfer(program).is_some() {
-            self.command(Command::CancelTransfer { program });
+            self.command(ProgramCommand::CancelTransfer { program });
         }
     }
 
@@ -243,7 +243,7 @@ impl Programs {
             return false;
         }
         self.begin_transfer(program, Direction::Back, place.worker, tokens);
-        self.command(Command::LoadProgram {
+        self.command(ProgramCommand::LoadProgram {
             program,
             to: place.worker,
             slot: place.slot,
@@ -264,7 +264,7 @@ impl Programs {
         if moving.is_none_or(|t| t.direction != Direction::Out) {
             // The offload was cancelled meanwhile: the engine's copy is the valid one.
             let copy = copy.into();
-            return self.command(Command::DropCopy { program, copy });
+            return self.command(ProgramCommand::DropCopy { program, copy });
         }
         self.end_transfer(program);
         self.state.counters.offloads += 1;
@@ -276,7 +276,7 @@ impl Programs {
             // The copy holds more than was requested.
             self.state.counters.copies_lost += 1;
             let copy = copy.into();
-            return self.command(Command::DropCopy { program, copy });
+            return self.command(ProgramCommand::DropCopy { program, copy });
         }
         let held = HeldCopy {
             copy: copy.into(),
@@ -341,7 +341,7 @@ impl Programs {
         }
         self.state.counters.copies_lost += 1;
         if self.state.offloads.is_returning(program) {
-            self.command(Command::CancelTransfer { program });
+            self.command(ProgramCommand::CancelTransfer { program });
             return self.load_failed(program);
         }
         self.state.offloads.release(program);
@@ -355,7 +355,7 @@ impl Programs {
         if transfer.deadline > self.state.now {
             return;
         }
-        self.command(Command::CancelTransfer { program });
+        self.command(ProgramCommand::CancelTransfer { program });
         match transfer.direction {
             Direction::Out => {
                 self.offload_failed(program);
@@ -425,7 +425,7 @@ impl Programs {
     }
 
     /// True if a program waits for placement.
-    pub(crate) fn any_unplaced(&self) -> bool {
+    pub(crate) fn has_unplaced(&self) -> bool {
         let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
         waiting.any(|program| self.is_unplaced(program))
     }

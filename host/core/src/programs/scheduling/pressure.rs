@@ -13,13 +13,13 @@ use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::state::Ask;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
-use crate::{Command, Mode, Programs, Purpose, Question};
+use crate::{Mode, ProgramCommand, Programs, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
 impl Programs {
     /// The memory that a program holds and others need, and its remaining length; `unplaced` is
     /// whether any program waits for placement.
-    pub(crate) fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs {
+    pub(crate) fn memory_of(&self, program: &str, unplaced: bool) -> RankInputs {
         let id = self.state.keys.get(program);
         let Some(p) = id.and_then(|id| self.state.live.get(id)) else {
             return RankInputs::default();
@@ -123,7 +123,7 @@ impl Programs {
                 deadline,
             },
         );
-        self.command(Command::AskPolicy {
+        self.command(ProgramCommand::AskPolicy {
             ask,
             question: Question { purpose, programs },
             deadline,

@@ -3,7 +3,7 @@
 //! waits here only for an answer, its cache, or a slot at an engine that does not order its steps
 //! itself.
 
-use crate::bindings::Bindings;
+use crate::bindings::BoundJobs;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
@@ -13,7 +13,7 @@ use crate::programs::state::{GROWTH_PPM, JobStatistics};
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs, Purpose};
-use treadle_model::{ProgramId, StepId, WorkerId, World};
+use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// True if a policy ranks the program's steps.
@@ -35,13 +35,12 @@ impl Programs {
     }
 
     /// Handles changed bindings: other jobs may have policies now.
-    pub(crate) fn follow_bindings(&mut self, bindings: &Bindings) {
-        self.placed_jobs = bindings.jobs_of(World::Placement);
-        let ranked = bindings.jobs_of(World::Priority);
-        if self.ranked_jobs == ranked {
+    pub(crate) fn policies_bound(&mut self, ranked: &BoundJobs, placed: &BoundJobs) {
+        self.placed_jobs.clone_from(placed);
+        if self.ranked_jobs == *ranked {
             return;
         }
-        self.ranked_jobs = ranked;
+        self.ranked_jobs.clone_from(ranked);
         self.route_placed_again();
         let queued: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
         for program in queued {

@@ -193,7 +193,7 @@ impl Programs {
 
     /// Another worker with room for the program, if no other program may be waiting for that room.
     pub(crate) fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
-        if self.config.kv.migration_tokens_per_s == 0 || self.any_unplaced() {
+        if self.config.kv.migration_tokens_per_s == 0 || self.has_unplaced() {
             return None;
         }
         let p = self.state.live.get(&program)?;

@@ -6,7 +6,7 @@ use crate::programs::program::KvPlacement;
 use crate::programs::ranking::Ranking;
 use crate::programs::step::GivesWay;
 use crate::programs::worker::{QueuedStep, Worker};
-use crate::{Command, Programs, Purpose};
+use crate::{ProgramCommand, Programs, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -166,7 +166,7 @@ impl Programs {
             let (kind, because) = (DecisionKind::Preempt, Because::MoreUrgent);
             self.record_decision(kind, because, worker, entry, ranking);
             self.state.counters.preemptions += 1;
-            self.command(Command::PreemptStep { step: victim });
+            self.command(ProgramCommand::PreemptStep { step: victim });
             running.retain(|(_, step)| *step != victim);
             if let Some(s) = self.state.steps.get_mut(&victim) {
                 s.gives_way = GivesWay::Asked;

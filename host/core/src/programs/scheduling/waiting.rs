@@ -4,7 +4,7 @@
 use crate::programs::program::QueueEntry;
 use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
-use crate::{Command, Mode, Programs, Refusal, RefusedStep};
+use crate::{Mode, ProgramCommand, Programs, Refusal, RefusedStep};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -97,7 +97,7 @@ impl Programs {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
         let slot = place.and_then(|place| place.slot);
         let priority = self.state.steps.get(&step).map_or(0, |s| s.priority);
-        self.command(Command::DispatchStep {
+        self.command(ProgramCommand::DispatchStep {
             step,
             worker,
             slot,
@@ -183,7 +183,7 @@ impl Programs {
     pub(crate) fn refuse(&mut self, step: StepId, refusal: Refusal) {
         self.state.counters.steps_refused += 1;
         let was = self.refused_step(step).map(Box::new);
-        self.command(Command::RefuseStep { step, refusal, was });
+        self.command(ProgramCommand::RefuseStep { step, refusal, was });
         self.end_step(step);
     }
 

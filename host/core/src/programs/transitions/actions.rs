@@ -1,8 +1,9 @@
 //! Beginnings and ends of actions, as tool runners report them and as treadle runs them.
 
-use crate::actions::{Notice, NoticeKind};
+use crate::machine::{Notice, Notified};
 use crate::programs::Programs;
 use crate::programs::action::{self, ACTIONS_MAX, Action, OWN};
+use treadle_model::{ActionId, Timestamp};
 
 impl Programs {
     /// Records the beginning of an action. An action of a program that is not live is ignored.
@@ -24,26 +25,34 @@ impl Programs {
         }
     }
 
-    /// Records a change of an action that treadle runs.
-    pub(crate) fn action_noticed(&mut self, notice: &Notice) {
-        let key = format!("{OWN}{}", notice.action);
-        match notice.what {
-            NoticeKind::Expected { begins, ends } => {
-                self.action_started(&notice.program, &key, &notice.kind);
-                if let Some(action) = self.known_action(&notice.program, &key) {
-                    (action.since, action.ends) = (begins, ends);
-                }
-            }
-            NoticeKind::Over { ok, ran_since } => {
-                let Some(action) = self.known_action(&notice.program, &key) else {
-                    return;
-                };
-                // An action that began while being stopped was expected to begin at another time.
-                action.since = ran_since.unwrap_or(action.since);
-                self.action_over(&notice.program, &key, ok, ran_since.is_some());
-                self.put_off_idleness(&notice.program);
-            }
-        }
+    /// Records that an action that treadle runs began, or when it is expected to begin.
+    fn action_expected(
+        &mut self,
+        program: &str,
+        action: ActionId,
+        kind: &str,
+    ) -> Option<&mut Action> {
+        let key = format!("{OWN}{action}");
+        self.action_started(program, &key, kind);
+        self.known_action(program, &key)
+    }
+
+    /// Records the end of an action that treadle runs.
+    fn own_action_over(
+        &mut self,
+        program: &str,
+        action: ActionId,
+        ok: bool,
+        ran_since: Option<Timestamp>,
+    ) {
+        let key = format!("{OWN}{action}");
+        let Some(known) = self.known_action(program, &key) else {
+            return;
+        };
+        // An action that began while being stopped was expected to begin at another time.
+        known.since = ran_since.unwrap_or(known.since);
+        self.action_over(program, &key, ok, ran_since.is_some());
+        self.put_off_idleness(program);
     }
 
     fn known_action(&mut self, program: &str, action: &str) -> Option<&mut Action> {
@@ -70,6 +79,36 @@ impl Programs {
             if has_begun {
                 action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
             }
+        }
+    }
+}
+
+impl Notified for Programs {
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::PoliciesBound { ranked, placed } => self.policies_bound(ranked, placed),
+            Notice::ActionExpected {
+                program,
+                action,
+                kind,
+                begins,
+                ends,
+            } => {
+                if let Some(action) = self.action_expected(program, *action, kind) {
+                    (action.since, action.ends) = (*begins, *ends);
+                }
+            }
+            Notice::ActionOver {
+                program,
+                action,
+                ok,
+                ran_since,
+            } => self.own_action_over(program, *action, *ok, *ran_since),
+            Notice::ProgramOver { .. } => {}
         }
     }
 }

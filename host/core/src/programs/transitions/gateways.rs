@@ -85,8 +85,8 @@ impl Programs {
 
     /// Sends the other waiting steps of an adopted step's program, which is placed now. They wait
     /// until nothing more is adopted: until then a gateway may have them open too.
-    pub(crate) fn settle_adopted(&mut self, adopts: bool) {
-        if self.state.adopted.is_empty() || adopts {
+    pub(crate) fn settle_adopted(&mut self) {
+        if self.state.adopted.is_empty() || self.due.adopts {
             return;
         }
         // The run queues stood still meanwhile.

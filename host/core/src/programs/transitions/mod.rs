@@ -12,12 +12,12 @@ mod timeouts;
 mod workers;
 
 use crate::programs::pace::DecodeTime;
-use crate::programs::{Due, ProgramEvent, Programs};
+use crate::programs::{ProgramEvent, Programs};
 use treadle_model::Span;
 
 impl Programs {
     #[allow(clippy::too_many_lines, reason = "one line or call for each event")]
-    pub(crate) fn apply(&mut self, event: &ProgramEvent) {
+    pub(crate) fn transition(&mut self, event: &ProgramEvent) {
         match event {
             ProgramEvent::WorkerAdded {
                 worker,
@@ -125,18 +125,5 @@ impl Programs {
             ProgramEvent::LoadFailed { program, .. } => self.load_failed(*program),
             ProgramEvent::CopyLost { program, copy } => self.copy_lost(*program, copy),
         }
-    }
-
-    /// Handles everything that an event may have made possible or necessary.
-    pub(crate) fn settle(&mut self, adopts: bool) {
-        self.settle_adopted(adopts);
-        self.settle_workers();
-        self.settle_draining();
-        self.settle_resumed();
-        self.settle_transfers();
-        self.settle_restores();
-        self.settle_lines();
-        self.due = Due::default();
-        self.settle_tick();
     }
 }

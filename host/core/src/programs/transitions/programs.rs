@@ -4,7 +4,7 @@ use crate::programs::accounts::Meter;
 use crate::programs::lineage::Lineage;
 use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;
-use crate::{Command, Programs, Refusal, StepArrival};
+use crate::{ProgramCommand, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
@@ -191,7 +191,7 @@ impl Programs {
         }
         self.state.counters.programs_closed += 1;
         self.closed.push(p.key.clone());
-        self.command(Command::ForgetProgram {
+        self.command(ProgramCommand::ForgetProgram {
             program: Box::new(p),
         });
     }

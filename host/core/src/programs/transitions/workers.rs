@@ -5,7 +5,7 @@ use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
-use crate::{Capacity, Command, Mode, Programs};
+use crate::{Capacity, Mode, ProgramCommand, Programs};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -109,7 +109,7 @@ impl Programs {
         self.end_transfers_of(worker);
         self.unplace_waiting(worker);
         for step in self.unanswered_steps(worker) {
-            self.command(Command::AbortStep {
+            self.command(ProgramCommand::AbortStep {
                 step,
                 cause: cause.into(),
             });

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::unbounded_channel;
-use treadle_core::{Core, CoreConfig, Origin, StepTokens};
+use treadle_core::{Core, CoreConfig, DaemonEvent, Origin, StepTokens};
 use treadle_model::{FinishReason, StepId};
 use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 use treadle_services::{Schema, are_skipped};
@@ -345,7 +345,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
         notices: None,
     });
     let driver = driver.unwrap();
-    driver.event(Event::DaemonRestarted);
+    driver.event(Event::Daemon(DaemonEvent::DaemonRestarted));
     let recorded = driver.recorded();
     tokio::pin!(recorded);
     let mut taken = Vec::new();

@@ -1,0 +1,25 @@
+//! Commands: everything that the core asks its environment to do.
+
+use crate::actions::ActionCommand;
+use crate::programs::ProgramCommand;
+
+/// A command to the environment, by the machine that gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// A command for a program, a step or a worker.
+    Program(ProgramCommand),
+    /// A command for an action that treadle runs.
+    Action(ActionCommand),
+}
+
+impl From<ProgramCommand> for Command {
+    fn from(command: ProgramCommand) -> Self {
+        Self::Program(command)
+    }
+}
+
+impl From<ActionCommand> for Command {
+    fn from(command: ActionCommand) -> Self {
+        Self::Action(command)
+    }
+}

@@ -1,0 +1,104 @@
+//! The contract of a machine, and what machines tell each other.
+//!
+//! A further machine is a module with its state, events and commands that implements [`Machine`], a
+//! variant of [`Event`](crate::Event) and of [`Command`](crate::Command), and a field of
+//! [`Core`](crate::Core).
+
+use crate::bound_jobs::BoundJobs;
+use crate::daemon::DaemonEvent;
+use treadle_model::{ActionId, Timestamp};
+
+/// A state machine that is a part of the core.
+pub(crate) trait Machine: Notified {
+    /// What happens to this machine only.
+    type Event;
+    /// What it asks the environment to do.
+    type Command;
+    /// What it reads of the machines before it.
+    type View: ?Sized;
+
+    /// Sets the time of the event that is handled next.
+    fn advance(&mut self, now: Timestamp);
+
+    /// Handles an event of its own.
+    fn apply(&mut self, event: &Self::Event, view: &Self::View);
+
+    /// Handles an event of the daemon.
+    fn daemon(&mut self, event: &DaemonEvent);
+
+    /// Handles everything that an event may have made possible or necessary.
+    fn settle(&mut self, view: &Self::View);
+
+    /// The next command to carry out, if any.
+    fn poll_command(&mut self) -> Option<Self::Command>;
+
+    /// When it wants [`DaemonEvent::TimerFired`].
+    fn next_deadline(&self) -> Option<Timestamp>;
+
+    /// Panics with the first invariant that does not hold.
+    fn assert_invariants(&self);
+}
+
+/// A machine as the others see it: it sends and receives notices.
+pub(crate) trait Notified {
+    /// The next notice to the others, if any.
+    fn poll_notice(&mut self) -> Option<Notice>;
+
+    /// Takes note of what happened in another machine, if it concerns this one.
+    fn notice(&mut self, notice: &Notice);
+}
+
+/// What happened in one machine and concerns others.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Notice {
+    /// Policies were bound or unbound: the jobs that have one.
+    PoliciesBound {
+        /// Those whose steps a policy ranks.
+        ranked: BoundJobs,
+        /// Those whose programs a policy places.
+        placed: BoundJobs,
+    },
+    /// A program is over.
+    ProgramOver {
+        /// Its key.
+        program: Box<str>,
+    },
+    /// An action of a program began, or is expected to begin at this time.
+    ActionExpected {
+        /// Key of the program.
+        program: Box<str>,
+        /// The action.
+        action: ActionId,
+        /// Its kind.
+        kind: Box<str>,
+        /// When it begins.
+        begins: Timestamp,
+        /// Its expected end, if its client gave a duration.
+        ends: Option<Timestamp>,
+    },
+    /// An action of a program is over.
+    ActionOver {
+        /// Key of the program.
+        program: Box<str>,
+        /// The action.
+        action: ActionId,
+        /// Whether it succeeded.
+        ok: bool,
+        /// Since when it ran, if it did: without its wait, or with it if waits are not expected.
+        ran_since: Option<Timestamp>,
+    },
+}
+
+/// Passes notices on until no machine has one.
+pub(crate) fn deliver(machines: &mut [&mut dyn Notified]) {
+    for sender in 0..machines.len() {
+        while let Some(notice) = machines[sender].poll_notice() {
+            for machine in machines.iter_mut() {
+                machine.notice(&notice);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
