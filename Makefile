@@ -42,14 +42,13 @@ demo: guests console ## Run the daemon with simulated engines and a workload
 	target/demo/treadle demo
 
 .PHONY: test
-test: guests ## Check format, lints and dependencies, run all tests
-	@scripts/setup.sh test
-	@scripts/build-console.sh
-	@scripts/build-guests.sh all
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@scripts/check-dependencies.sh
+test: ## Check format and lints, run all tests; the time of each phase is printed
 	@scripts/run-tests.sh
+
+.PHONY: evidence
+evidence: guests ## Build the benchmarks, run their tests and short cases of them: for every night
+	$(CARGO) nextest run --locked --package treadle-bench --package treadle-rollouts
+	@scripts/check-dependencies.sh
 
 .PHONY: screenshots
 screenshots: guests console ## Take pictures of every page of the console, into web/screenshots
@@ -101,7 +100,6 @@ chaos: build ## Kill daemons, broker, database and engines under load; CHAOS_ARG
 bench: build ## Measure the store and the benchmarks of the daemon
 	$(CARGO) build --locked --release --package treadle-bench
 	$(CARGO) run --locked --release --package treadle-store --example append_rate
-	-@scripts/build-bench-extism.sh
 	-@scripts/setup.sh services
 	@trap 'scripts/services.sh stop' EXIT; \
 	variables="$$(scripts/services.sh start)" && eval "$$variables" || echo "no servers: no figures of events"; \

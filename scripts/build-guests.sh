@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the policies in plugins/ to target/guests/<name>.wasm, as treadle takes them.
+# Builds the policies in plugins/ to target/guests/<name>.wasm, ready for upload.
 # Quick when nothing changed.
 #
 #   scripts/build-guests.sh rust  those in Rust, which building treadle needs
@@ -9,7 +9,7 @@
 # TREADLE_GUEST_TOOLCHAIN chooses what builds them:
 #   rustup  the target wasm32-unknown-unknown of the rustup toolchain in use
 #   debian  Debian's rustc-web, cargo-web, rust-web-src and lld
-#   auto    rustup where it works, else debian (the default)
+#   auto    rustup if it works, else debian (the default)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -131,7 +131,7 @@ build_rust() {
   done
 }
 
-# One line for all that a script's component is made from.
+# One line that identifies all sources of a script's component.
 sources_digest() {
   local folder=$1 sdk=$2
   find "$folder" "$sdk" wit -type f \
@@ -167,7 +167,7 @@ build_typescript() {
   rm -f "$script"
 }
 
-# Builds a plugin in a scripting language, if what it is made from has changed.
+# Builds a plugin in a scripting language if its sources have changed.
 build_script() {
   local language=$1 folder=$2 name to stamp digest
   name="$(basename "$folder")"
@@ -202,7 +202,8 @@ main() {
       build_rust
       build_scripts
       ;;
-    *) fail "'$1' is not known; give rust or all" ;;
+    scripts) build_scripts ;;
+    *) fail "'$1' is not known; give rust, scripts or all" ;;
   esac
 }
 

@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then those
-# of the console, in a browser; then the examples in the documentation, which cargo-nextest leaves out,
-# and a minute of requests to the API. Beside these two a short chaos run kills servers: it waits most
-# of the time.
+# What `make test` runs, on a clean checkout, and how long each phase took: builds, lints, all tests with
+# cargo-nextest, the console in a browser, examples in the documentation, a minute of requests to the API,
+# and a short chaos run, which waits most of the time and so runs beside the last three.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'run-tests: %s\n' "$*" >&2; }
 
-# The version that is installed where none is.
+# The version to install if there is none.
 readonly NEXTEST=0.9.143
+# What cargo-nextest takes instead of asking cargo.
+readonly BINARIES=target/tests.json METADATA=target/metadata.json
 # Output of the chaos run, and its process.
 readonly CHAOS_LOG=target/chaos.log
 CHAOS=""
+PREPARING=""
 
-# Sandboxes take root, namespaces, cgroups and overlayfs. Tests of what needs them are left out where
-# they are not to be had, and loudly.
+# Sandboxes need root, namespaces, cgroups and overlayfs. Without these their tests are skipped with a
+# message.
 ALL_TESTS='all()'
 ALL_FORMS=()
-SKIPPED=()
 without_sandboxes() {
   say "$*: no tests of sandboxes"
   ALL_TESTS='not (binary_id(treadle-sandbox::sandbox) or (binary_id(treadle-tests::e2e) and test(/^sandboxes::/)))'
-  SKIPPED=(--exclude treadle-sandbox -- --skip sandboxes::)
   ALL_FORMS=(--forms plain,retention,host-tier,rollout,shards)
 }
 
@@ -41,12 +41,43 @@ check_sandboxes() {
 ensure_nextest() {
   cargo nextest --version >/dev/null 2>&1 && return 0
   say "installing cargo-nextest $NEXTEST with cargo"
-  cargo install cargo-nextest --locked --version "$NEXTEST" >&2 && return 0
-  say "cargo-nextest can't be installed; cargo test takes its place"
-  return 1
+  cargo install cargo-nextest --locked --version "$NEXTEST" >&2
 }
 
-# Starts what the tests of the database and the broker need, and says where it is. Outside of CI the
+# Runs a phase and keeps its time.
+PHASES=()
+phase() {
+  local name=$1 began=$SECONDS
+  shift
+  say "$name"
+  "$@"
+  PHASES+=("$((SECONDS - began)) s  $name")
+}
+
+print_phases() {
+  ((${#PHASES[@]} == 0)) || printf 'run-tests: %s\n' "${PHASES[@]}" "$SECONDS s  in all" >&2
+}
+
+# cargo with clippy as the compiler of the workspace's own crates: one build has the binaries and the
+# lints. Not exported, because tests run cargo too.
+linting_cargo() {
+  RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo "$@"
+}
+
+# Dependencies of the tests in other languages, and policies in these: mostly downloads.
+prepare() {
+  scripts/setup.sh test
+  scripts/build-guests.sh scripts
+}
+
+# Some end-to-end tests drive the built programs.
+build() {
+  linting_cargo build --locked --workspace --bins
+  linting_cargo nextest list --locked --workspace --list-type binaries-only --message-format json >"$BINARIES"
+  cargo metadata --locked --format-version 1 >"$METADATA"
+}
+
+# Starts the servers for the tests of the database and the broker, and sets their URLs. Outside of CI the
 # servers stay for the next run; scripts/services.sh stop ends them.
 start_services() {
   if [[ -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]]; then
@@ -58,11 +89,20 @@ start_services() {
   eval "$variables"
 }
 
+# A third of the time tests wait: for servers, for engines that are simulated, for clocks. The benchmarks
+# were built and linted; `make evidence` runs their tests.
+run_tests() {
+  local profile=default
+  [[ -z "${CI:-}" ]] || profile=ci
+  cargo nextest run --binaries-metadata "$BINARIES" --cargo-metadata "$METADATA" --no-fail-fast \
+    --profile "$profile" --test-threads "$((($(nproc) * 3 + 1) / 2))" \
+    -E "($ALL_TESTS) and not package(treadle-bench)"
+}
+
 # All forms, each with one kill of each kind, two at once: five minutes of runs in three.
 start_chaos() {
   [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
-  cargo build --locked --quiet --workspace --bin treadle --bin treadle-chaos
-  say "killing servers meanwhile; what comes of it is in $CHAOS_LOG"
+  say "killing servers meanwhile; its output is in $CHAOS_LOG"
   # A process group of its own, daemons and engines included.
   setsid target/debug/treadle-chaos --binary target/debug/treadle --at-once 2 --kills 1 --programs 60 \
     --pause-ms-max 3000 "${ALL_FORMS[@]}" >"$CHAOS_LOG" 2>&1 </dev/null &
@@ -75,7 +115,7 @@ await_chaos() {
   local chaos="$CHAOS"
   if ! wait "$chaos"; then
     cat "$CHAOS_LOG" >&2
-    say "the chaos run failed; make chaos runs it alone, and longer"
+    say "the chaos run failed; make chaos runs it without the other tests, and longer"
     return 1
   fi
   CHAOS=""
@@ -87,34 +127,37 @@ test_examples() {
   local packages
   mapfile -t packages < <(grep -rlE '^\s*//[/!] ```' --include='*.rs' host sdk plugins |
     sed -n 's|/src/.*|/Cargo.toml|p' | sort -u | xargs sed -s -n '0,/^name = /s/^name = "\(.*\)"$/\1/p')
-  cargo test --locked --quiet --doc "${packages[@]/#/--package=}"
+  linting_cargo test --locked --quiet --doc "${packages[@]/#/--package=}"
 }
 
 end() {
+  print_phases
+  [[ -z "$PREPARING" ]] || kill "$PREPARING" 2>/dev/null || true
   [[ -z "$CHAOS" ]] || kill -- -"$CHAOS" 2>/dev/null || true
   [[ "${CI:-}" != true || -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || scripts/services.sh stop
 }
 
 main() {
   trap end EXIT
-  # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
-  local profile=default
-  [[ -z "${CI:-}" ]] || profile=ci
   check_sandboxes
+  phase "packages for building" scripts/setup.sh build
+  phase "format" cargo fmt --all --check
+  phase "policies" scripts/build-guests.sh rust
+  phase "console" scripts/build-console.sh
+  prepare &
+  PREPARING=$!
+  phase "cargo-nextest" ensure_nextest
+  phase "build with lints" build
+  phase "the rest of what tests need" wait "$PREPARING"
+  PREPARING=""
   start_services
-  if ensure_nextest; then
-    # A third of the time tests wait: for servers, for engines that are simulated, for clocks.
-    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile" \
-      --test-threads "$((($(nproc) * 3 + 1) / 2))" -E "$ALL_TESTS"
-  else
-    cargo test --locked --workspace --all-targets --no-fail-fast "${SKIPPED[@]}"
-  fi
-  scripts/build-console.sh check
-  scripts/test-console.sh
+  phase "tests" run_tests
   start_chaos
-  test_examples
-  scripts/fuzz-api.sh 60 1
-  await_chaos
+  phase "checks of the console" scripts/build-console.sh check
+  phase "console in a browser" scripts/test-console.sh
+  phase "examples" test_examples
+  phase "requests to the API" scripts/fuzz-api.sh 60 1
+  phase "rest of the chaos run" await_chaos
 }
 
 main "$@"

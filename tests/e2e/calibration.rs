@@ -1,8 +1,8 @@
-//! `treadle-bench calibrate` against llama.cpp: what it reads, measures, writes and compares. How near
+//! `treadle calibrate` against llama.cpp: what it reads, measures, writes and compares. How near
 //! the comparison comes is the machine's business: `docs/calibration.md` has figures.
 
 use serde_json::Value;
-use treadle_tests::support::command_line::treadle_bench;
+use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 
 const SLOTS: u32 = 2;
@@ -11,7 +11,7 @@ const SLOT_TOKENS: u32 = 1_024;
 async fn calibrate(arguments: Vec<String>) -> Value {
     let ended = tokio::task::spawn_blocking(move || {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        treadle_bench(&arguments).ok()
+        treadle(&arguments).ok()
     });
     ended.await.expect("no panic")
 }
@@ -44,7 +44,7 @@ async fn llamacpp_becomes_a_profile_and_runs_beside_its_model() {
         .expect("a list");
     let has = |kind: &str| measured.iter().any(|each| each["what"]["kind"] == kind);
     assert!(has("prefill") && has("decode"), "{measured:?}");
-    // The cache was found where a prompt was continued, to the token.
+    // A continued prompt found its cache, to the token.
     let continued = |each: &&Value| each["what"]["cached_tokens"].as_u64() >= Some(255);
     assert!(measured.iter().any(|each| continued(&each)), "{measured:?}");
 

@@ -1,4 +1,4 @@
-//! The command line as an operator uses it: the built binary, what it printed, how it ended.
+//! The command line as an operator uses it: the built binary, its output and its exit code.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::process::binary;
 
-/// What a command printed and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Ended {
     /// Whether it ended with code 0.
@@ -45,14 +45,7 @@ pub fn treadle(arguments: &[&str]) -> Ended {
     ended(&output.expect("the binary runs"))
 }
 
-/// Runs `treadle-bench` with these arguments until it ends.
-pub fn treadle_bench(arguments: &[&str]) -> Ended {
-    let program = binary().with_file_name("treadle-bench");
-    let output = Command::new(program).args(arguments).output();
-    ended(&output.expect("the binary runs"))
-}
-
-/// Runs another program that must succeed, and gives what it printed.
+/// Runs another program that must succeed; returns its output.
 pub fn said(command: &mut Command) -> String {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));

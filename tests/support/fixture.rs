@@ -34,11 +34,14 @@ pub fn config() -> Config {
     config.scheduler.tick_ms = 20;
     config.engines.probe_interval_ms = 50;
     config.engines.connect_timeout_ms = 1_000;
-    // Tests count what their engines are sent.
+    // Tests count the requests to their engines.
     config.engines.measure = false;
     config.server.shutdown_grace_s = 1;
-    // A crowded machine must stop no call of a policy that is fine, nor end a canary.
+    // A busy machine must not cut off good calls of policies, nor end a canary.
     config.plugins.hot_deadline_ms = 200;
+    // Compiled by the first test that needs them.
+    config.plugins.artifacts_folder =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tests-policies").to_owned();
     config.plugins.background_deadline_ms = 20_000;
     config.plugins.canary_regret_max_percent = 100_000;
     config
@@ -79,12 +82,12 @@ pub fn plain_endpoint(url: impl Into<String>, capacity_tokens: u64) -> Endpoint 
 }
 
 impl Fixture {
-    /// So many engines with so much KV memory each.
+    /// A daemon with `engines` engines of `kv_tokens` each.
     pub async fn start(engines: usize, kv_tokens: u64) -> Self {
         Self::tuned(engines, kv_tokens, |_| ()).await
     }
 
-    /// The same with a configuration that differs.
+    /// A daemon with engines and a changed configuration.
     pub async fn tuned(engines: usize, kv_tokens: u64, tune: impl FnOnce(&mut Config)) -> Self {
         let mut started = Vec::new();
         for _ in 0..engines {
@@ -142,14 +145,14 @@ impl Fixture {
         assert!(waited.is_ok(), "engines still run requests");
     }
 
-    /// Ends the test: checks that nothing is left, releases all programs, checks again, stops.
+    /// Ends the test: checks that no work is left, releases all programs, checks again, stops.
     pub async fn finish(self) {
         settled(&self.client).await;
         release_all(&self.client).await;
         self.stop().await;
     }
 
-    /// The same where other tenants have programs too: each client releases its own.
+    /// Ends a test in which other tenants have programs too: each client releases its own.
     pub async fn finish_all(self, clients: &[&Client]) {
         settled(&self.client).await;
         for client in clients {
@@ -214,7 +217,7 @@ pub fn chat(program: &str, text: &str, max_tokens: u32) -> Value {
     })
 }
 
-/// The same as a stream that ends with its usage.
+/// The request with `stream` and a final usage event.
 pub fn streamed(mut body: Value) -> Value {
     body["stream"] = json!(true);
     body["stream_options"] = json!({"include_usage": true});

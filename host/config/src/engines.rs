@@ -52,7 +52,7 @@ pub struct Endpoint {
     pub kind: Option<EngineChoice>,
     /// Tokens that fit in its cache; reported by the engine by default.
     pub capacity_tokens: Option<u64>,
-    /// Its profile: a file written by `treadle-bench calibrate`, or a preset's name.
+    /// Its profile: a file written by `treadle calibrate`, or a preset's name.
     pub profile: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Setting for Vec<Endpoint> {
 section! {
     /// The inference engines to serve programs with.
     EnginesConfig in "engines" {
-        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it) and `profile` (a file written by `treadle-bench calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
+        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it) and `profile` (a file written by `treadle calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
         endpoints: Vec<Endpoint> = Vec::new(), "";
         /// The kind of engines that have none of their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";

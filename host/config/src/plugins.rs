@@ -26,6 +26,8 @@ section! {
             canary_steps_min: u64 = 100, "steps", 2 ..= 1_000_000;
             /// The `treadle` program that compiles uploads in child processes; if empty, the running program, which compiles in its own process unless it is called `treadle`.
             compiler: String = String::new(), "";
+            /// The folder for compiled policies when the store is in memory; if empty, they are not kept.
+            artifacts_folder: String = String::new(), "";
             /// Processor time that a child may take to compile an upload.
             compile_cpu_s_max: u64 = 60, "seconds", 1 ..= 3600;
             /// How long a policy may take to answer, including its wait for a turn, before the built-in policy decides.

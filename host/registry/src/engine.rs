@@ -1,4 +1,4 @@
-//! The engine of the registry, as configured.
+//! Construction of the registry's policy engine from the configuration.
 
 use super::Signing;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use treadle_policy_runtime::{
 
 /// The subcommand that compiles one upload; not to be called by hand.
 pub const COMPILE_SUBCOMMAND: &str = "compile-policy";
-/// Compiled policies are kept in this folder beside the store's file.
+/// Folder of compiled policies, beside the store's file.
 const ARTIFACTS_FOLDER: &str = "policies";
 
 /// Why no policies can run.
@@ -22,7 +22,7 @@ pub enum EngineError {
     /// Compiled policies can't be kept.
     #[error("{0}")]
     Artifacts(#[from] ArtifactStoreError),
-    /// A key is none.
+    /// A key is invalid.
     #[error("plugins.trusted_keys: {0}")]
     Key(#[from] KeyError),
     /// A built-in default refuses its own default configuration.
@@ -38,7 +38,7 @@ pub fn engine(config: &Config) -> Result<PolicyEngine, EngineError> {
     Ok(PolicyEngine::new(config.plugins.limits())?.with_compiler(compiler(config)?))
 }
 
-/// The same for policies in replays: bounded by fuel instead of time.
+/// The engine for policies in replays: limited by fuel instead of time.
 pub fn replay_engine(config: &Config) -> Result<PolicyEngine, EngineError> {
     let engine = treadle_policy::repeatable_engine(config.plugins.limits())?;
     Ok(engine.with_compiler(compiler(config)?))
@@ -59,14 +59,14 @@ fn compiler(config: &Config) -> Result<Compiler, EngineError> {
         }
         None => Compiler::in_process(),
     };
-    if let Some(folder) = artifacts_folder(&config.store.path) {
+    if let Some(folder) = artifacts_folder(config) {
         let artifacts = ArtifactStore::open(&folder, config.plugins.artifacts_bytes_max)?;
         compiler = compiler.with_artifacts(artifacts);
     }
     Ok(compiler)
 }
 
-/// Whose signatures count.
+/// The trusted keys, and whether uploads need a signature.
 pub fn signing(config: &Config) -> Result<Signing, EngineError> {
     let mut keys = Vec::new();
     for entry in &config.plugins.trusted_keys {
@@ -84,8 +84,8 @@ pub fn signing(config: &Config) -> Result<Signing, EngineError> {
     })
 }
 
-/// The program that compiles in child processes, if there is one: other programs
-/// that run a daemon within them, such as tests, can't be started for that.
+/// The program that compiles in child processes, if there is one: programs that embed the daemon,
+/// such as tests, can't be started for that.
 fn compiler_program(configured: &str) -> Option<PathBuf> {
     if !configured.is_empty() {
         return Some(configured.into());
@@ -94,8 +94,12 @@ fn compiler_program(configured: &str) -> Option<PathBuf> {
     (own.file_stem()? == "treadle").then_some(own)
 }
 
-fn artifacts_folder(store_path: &str) -> Option<PathBuf> {
-    let in_memory = store_path == "memory";
-    let parent = Path::new(store_path).parent()?;
-    (!in_memory).then(|| parent.join(ARTIFACTS_FOLDER))
+/// Beside the store's file; of a store in memory, as configured.
+fn artifacts_folder(config: &Config) -> Option<PathBuf> {
+    if config.store.path == "memory" {
+        let folder = &config.plugins.artifacts_folder;
+        return (!folder.is_empty()).then(|| folder.into());
+    }
+    let parent = Path::new(&config.store.path).parent()?;
+    Some(parent.join(ARTIFACTS_FOLDER))
 }

@@ -116,10 +116,7 @@ fn steps(
     for (id, step) in &journal.steps {
         let is_gone = gone.contains(step.program.as_str());
         if !step.finishes.is_empty() && !stored.contains(id) && !is_gone {
-            let what = format!(
-                "step {id} of {} finished only in the journal",
-                step.program
-            );
+            let what = format!("step {id} of {} finished only in the journal", step.program);
             check_result.lost.add(1, what);
         }
     }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::environment;
+use treadle_calibrate::CalibrateError;
 use treadle_demo::DemoError;
+use treadle_rollouts::sim::SimError;
 use treadle_server::start::EndCause;
 
 /// The command failed.
@@ -36,6 +38,12 @@ pub(super) enum CliError {
     /// A demo failed to produce a comparison.
     #[error("{0}")]
     Demo(#[from] DemoError),
+    /// An engine could not be calibrated.
+    #[error("{0}")]
+    Calibrate(#[from] CalibrateError),
+    /// A rollout could not be simulated.
+    #[error("{0}")]
+    Sim(#[from] SimError),
     /// What-if replay failed.
     #[error("{0}")]
     WhatIf(#[from] treadle_whatif::WhatIfError),
@@ -159,6 +167,7 @@ impl CliError {
             Self::Config(_)
             | Self::Usage(_)
             | Self::WhatIf(treadle_whatif::WhatIfError::Field { .. })
+            | Self::Sim(SimError::Option { .. } | SimError::Comparison(_))
             | Self::Demo(DemoError::Option { .. } | DemoError::Files { .. }) => {
                 ExitCode::from(USAGE)
             }
@@ -170,7 +179,11 @@ impl CliError {
     pub(super) fn is_silent(&self) -> bool {
         match self {
             Self::OutputClosed | Self::Ran(_) => true,
-            Self::Demo(DemoError::Output(cause)) => cause.kind() == ErrorKind::BrokenPipe,
+            Self::Demo(DemoError::Output(cause))
+            | Self::Sim(SimError::Output(cause))
+            | Self::Calibrate(CalibrateError::Output(cause)) => {
+                cause.kind() == ErrorKind::BrokenPipe
+            }
             _ => false,
         }
     }

@@ -50,9 +50,11 @@ use treadle_server::start::raise_files;
 use treadle_server::{KEEP_SUBCOMMAND, SUPERVISE_SUBCOMMAND, sandbox_main, supervisor_main};
 
 use error::CliError;
+use treadle_calibrate::CalibrateArgs;
 use treadle_config::Config;
 use treadle_demo::DemoArgs;
 use treadle_engine_sim::EngineSimArgs;
+use treadle_rollouts::sim::SimArgs;
 
 /// A control plane between RL jobs and LLM inference engines.
 #[derive(Parser, Clone, Debug)]
@@ -72,6 +74,10 @@ enum Command {
     Demo(Box<DemoArgs>),
     /// Serve a simulated inference engine over HTTP.
     EngineSim(EngineSimArgs),
+    /// Measure an inference engine, and write a profile that the simulator reads.
+    Calibrate(Box<CalibrateArgs>),
+    /// Simulate a rollout on a cluster of GPUs, in virtual time.
+    Sim(Box<SimArgs>),
     /// Show the health of a daemon and its engines.
     Status(status::StatusArgs),
     /// Check everything that a daemon depends on, and print remedies.
@@ -165,6 +171,8 @@ impl Command {
                 raise_files();
                 Ok(args.run().await?)
             }
+            Self::Calibrate(args) => Ok(Box::pin(args.run()).await?),
+            Self::Sim(args) => Ok(args.run().await?),
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
             Self::Actions(args) => args.run().await,
@@ -232,6 +240,10 @@ mod tests {
             "treadle what-if run --policies recorded,lru-eviction@1 --job j --detach",
             "treadle what-if cancel whatif-1 --json",
             "treadle demo --simulate --json",
+            "treadle sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
+            "treadle sim --trace f --history g --system verl --priority heddle --fail 0@5:30",
+            "treadle calibrate --url http://a:1 --model m --out p.json --json --validate",
+            "treadle calibrate --from p.json --validate 3 --seed 5",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
@@ -241,6 +253,14 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for line in [
+            "treadle sim --task chess",
+            "treadle sim --trace f --prompts 5",
+            "treadle sim --history f",
+            "treadle sim --fail 0@5",
+            "treadle sim --report --fail 0@5:6",
+            "treadle sim --gpu A100",
+            "treadle calibrate --from p.json --out q.json",
+            "treadle calibrate --repeats 0",
             "treadle",
             "treadle programs --steps",
             "treadle programs p --steps --decisions",

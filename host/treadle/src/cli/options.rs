@@ -19,6 +19,8 @@ const LINES: &[(&str, &str)] = &[
     ("up", ""),
     ("demo", ""),
     ("engine-sim", ""),
+    ("calibrate", ""),
+    ("sim", ""),
     ("node-agent", ""),
     ("completions", "bash"),
     ("config show", ""),

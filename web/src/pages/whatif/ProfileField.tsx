@@ -5,7 +5,7 @@ import { bytes } from "../../format/number";
 /** The daemon takes no larger ones. */
 const BYTES_MAX = 512 * 1024;
 
-/** A preset's name, or a document; nothing where the engines are to be asked. */
+/** A preset's name, or a document; null to use the engines' measured speeds. */
 export function profileOf(text: string): { profile: unknown; error: string | null } {
   const trimmed = text.trim();
   if (trimmed === "") return { profile: null, error: null };
@@ -27,7 +27,7 @@ export function ProfileField({
   onChange,
 }: {
   text: string;
-  /** What is taken where nothing is entered. */
+  /** The placeholder for an empty field. */
   initial: string;
   error: string | null;
   onChange: (text: string) => void;
@@ -73,7 +73,7 @@ export function ProfileField({
       {wrong ? <span className="field-error">{wrong}</span> : null}
       <span className="field-note">
         How fast engines are: the name of a preset, such as qwen3-32b-h100, or the document that
-        treadle-bench calibrate writes. Real engines report none.
+        treadle calibrate writes. Real engines report none.
       </span>
     </div>
   );
