@@ -5,6 +5,8 @@
 mod circles;
 #[path = "architecture/code.rs"]
 mod code;
+#[path = "architecture/contract.rs"]
+mod contract;
 #[path = "architecture/dependencies.rs"]
 mod dependencies;
 #[path = "architecture/docs.rs"]

@@ -71,9 +71,10 @@ class Slot:
             raise Err(Failure("failed", "asked before configure; call plugin.configure first"))
         return guarded(lambda: question(self.policy))
 
-    def columns(self, columns_class: Callable[..., C], record: Any) -> C:
-        """The columns of a record of the contract, the extra ones by their names."""
-        given = dict(vars(record))
+    def columns(self, columns_class: Callable[..., C], record: Any, **beside: Any) -> C:
+        """The columns of a record of the contract, the extra ones by their names. `beside` replaces
+        fields and adds further ones."""
+        given = {**vars(record), **beside}
         if "extra" in given:
             names, flat = self.policy_class.columns, given["extra"]
             rows = len(flat) // len(names) if names else 0
@@ -91,9 +92,18 @@ def guarded(act: Callable[[], T]) -> T:
     except PolicyError as error:
         raise Err(Failure(error.code, error.message)) from None
     except Exception as error:
-        host.error(traceback.format_exc())
+        host.error(_trace(error))
         message = f"{type(error).__name__}: {error}; the policy's log has the place"
         raise Err(Failure("failed", message)) from None
+
+
+def _trace(error: Exception) -> str:
+    """The calls that led to an error. The module `traceback` would read their source, and a
+    component that opens a file traps."""
+    walk = traceback.walk_tb(error.__traceback__)
+    calls = [(frame.f_code, line) for frame, line in walk]
+    places = [f'  File "{code.co_filename}", line {line}, in {code.co_name}' for code, line in calls]
+    return "\n".join([*places, f"{type(error).__name__}: {error}"])
 
 
 def plugin(slot: Slot) -> type:

@@ -1,11 +1,13 @@
 """The world `placement`: which worker a program goes to."""
 
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence, TypeVar
 
 from . import guest, policy
 from .errors import PolicyError
 from .policy import Columns, Extra, Phase
+
+C = TypeVar("C")
 
 NOWHERE = 4294967295
 """Stands for no worker in `last_worker`."""
@@ -113,17 +115,21 @@ def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `PlacementPolicy` of a component."""
     slot = guest.Slot(policy_class, Policy, ("assign", "route", "migrate"), ("assign",))
 
+    def placed(columns_class: Callable[..., C], record: Any) -> C:
+        workers = slot.columns(WorkerColumns, record.workers)
+        return slot.columns(columns_class, record, workers=workers)
+
     class PlacementPolicy:
         def assign(self, programs: Any) -> list[int]:
-            columns = slot.columns(AssignColumns, programs)
+            columns = placed(AssignColumns, programs)
             return slot.ask(lambda policy: list(policy.assign(columns)))
 
         def route(self, workers: Any) -> list[float]:
-            columns = slot.columns(RouteColumns, workers)
+            columns = placed(RouteColumns, workers)
             return slot.ask(lambda policy: list(policy.route(columns)))
 
         def migrate(self, programs: Any) -> list[int]:
-            columns = slot.columns(MigrateColumns, programs)
+            columns = placed(MigrateColumns, programs)
             return slot.ask(lambda policy: list(policy.migrate(columns)))
 
     return guest.plugin(slot), PlacementPolicy

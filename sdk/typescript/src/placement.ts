@@ -1,7 +1,7 @@
 /** The world `placement`: which worker a program goes to. */
 
 import type { Keys } from "./config";
-import { type Definition, type Extra, type Given, type Phase, type Plugin, type Self, Slot, supported } from "./policy";
+import { type Definition, type Extra, type Given, type Phase, type Plugin, type Self, Slot, supported, unsigned } from "./policy";
 
 /** Stands for no worker in `lastWorker`. */
 export const NOWHERE = 4294967295;
@@ -97,9 +97,14 @@ export function definePlacement<C extends Keys, S = undefined>(
 ): { plugin: Plugin; placementPolicy: PlacementExports } {
   const slot = new Slot(policy, ["assign", "route", "migrate"]);
   const placementPolicy: PlacementExports = {
-    assign: (programs) => slot.ask((self) => Array.from(policy.assign(slot.columns<AssignColumns>(programs), self))),
+    assign: (programs) => slot.ask((self) => Array.from(policy.assign(placed(slot.columns<AssignColumns>(programs)), self))),
     route: (workers) => slot.ask((self) => Array.from(supported(policy.route).call(policy, slot.columns<RouteColumns>(workers), self))),
     migrate: (programs) => slot.ask((self) => Array.from(supported(policy.migrate).call(policy, slot.columns<MigrateColumns>(programs), self))),
   };
   return { plugin: slot.plugin(), placementPolicy };
+}
+
+/** `NOWHERE` arrives as -1. */
+function placed(columns: AssignColumns): AssignColumns {
+  return { ...columns, lastWorker: unsigned(columns.lastWorker) };
 }

@@ -132,3 +132,8 @@ export function supported<T>(method: T | undefined): T {
   if (method === undefined) throw PolicyError.notSupported();
   return method;
 }
+
+/** A column of 32-bit numbers. The runtime gives those of 2^31 and above as negative numbers. */
+export function unsigned(column: readonly number[]): readonly number[] {
+  return column.map((value) => value >>> 0);
+}

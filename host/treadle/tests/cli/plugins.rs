@@ -75,16 +75,20 @@ async fn with_tools(url: &str, line: &str) -> String {
     stdout(&output, line)
 }
 
-/// From nothing to a bound policy, as in the guide. `tools` is where a project looks for its tools,
-/// and where `scripts/setup.sh test` has installed them.
-async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>) {
+/// Where a project in Python looks for its tools, and where `scripts/setup.sh test` installs them.
+const PYTHON: Option<(&str, &str)> = Some((".venv", ".treadle/venv"));
+/// The same for TypeScript.
+const TYPESCRIPT: Option<(&str, &str)> = Some(("node_modules", "sdk/typescript/node_modules"));
+
+/// From nothing to a bound policy, as in the guide. `key` is one of the template's configuration.
+async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>, world: &str, key: &str) {
     let cluster = Cluster::start("memory").await;
     let url = cluster.daemon.url();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("mine");
     let at = path.display();
-    let name = format!("my-{language}-priority");
-    let line = format!("plugin new {name} --lang {language} --world priority --path {at}");
+    let name = format!("my-{language}-{world}");
+    let line = format!("plugin new {name} --lang {language} --world {world} --path {at}");
     with_tools(&url, &line).await;
     if let Some((place, installed)) = tools {
         let installed = repository().join(installed);
@@ -98,29 +102,38 @@ async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>) {
     let tested = with_tools(&url, &format!("plugin test {at}")).await;
     assert!(tested.contains("all as expected"), "{tested}");
     with_tools(&url, &format!("plugin push {at}")).await;
-    let refused =
-        format!("plugin bind {name} --world priority --config-json {{\"age_weight\":-1}}");
-    let (code, text) = failure(&url, &refused).await;
+    let bind = |value: i32| {
+        format!("plugin bind {name} --world {world} --config-json {{\"{key}\":{value}}}")
+    };
+    let (code, text) = failure(&url, &bind(-1)).await;
     assert_eq!(code, Some(1));
-    assert!(text.contains("age_weight is -1; give 0 to"), "{text}");
-    let bind = format!("plugin bind {name} --world priority --config-json {{\"age_weight\":2}}");
-    let bound = with_tools(&url, &bind).await;
+    assert!(text.contains(&format!("{key} is -1; give 0 to")), "{text}");
+    let bound = with_tools(&url, &bind(2)).await;
     assert!(bound.starts_with(&format!("{name}@0.1.0")), "{bound}");
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rust_policy_goes_from_new_to_bound() {
-    from_new_to_bound("rust", None).await;
+    from_new_to_bound("rust", None, "priority", "age_weight").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_python_policy_goes_from_new_to_bound() {
-    from_new_to_bound("python", Some((".venv", ".treadle/venv"))).await;
+    from_new_to_bound("python", PYTHON, "priority", "age_weight").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_policy_goes_from_new_to_bound() {
-    let tools = ("node_modules", "sdk/typescript/node_modules");
-    from_new_to_bound("typescript", Some(tools)).await;
+    from_new_to_bound("typescript", TYPESCRIPT, "priority", "age_weight").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_python_policy_of_actions_goes_from_new_to_bound() {
+    from_new_to_bound("python", PYTHON, "allocation", "reserve_units").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_typescript_policy_of_actions_goes_from_new_to_bound() {
+    from_new_to_bound("typescript", TYPESCRIPT, "allocation", "reserve_units").await;
 }

@@ -9,26 +9,30 @@ from treadle_plugin import allocation, bounded
 class Config:
     """Keys of the configuration."""
 
-    reserve_units: int = bounded(0, 0, 1_000_000, "Units of each pool that are never granted.")
+    reserve_units: int = bounded(
+        0, 0, 1_000_000, "Units of each pool that no action is started with."
+    )
 
 
-class LongestWaiting(allocation.Policy):
-    """The actions that have waited longest get the least that they can run with."""
+class FirstComeFirstServed(allocation.Policy):
+    """The actions that came first start with the least that they can do with."""
 
     name = "@name@"
     version = "0.1.0"
     Config = Config
 
-    def grant(self, actions: allocation.GrantColumns) -> list[int]:
-        free = [units - self.config.reserve_units for units in actions.free_units]
-        granted = [0] * len(actions)
-        # On equal times the first row goes first, because sorting is stable.
-        for row in sorted(range(len(actions)), key=lambda row: -actions.waited_ms[row]):
-            pool, units = actions.pool[row], actions.units_min[row]
-            if free[pool] >= units:
-                free[pool] -= units
-                granted[row] = units
-        return granted
+    def arrange(self, actions: allocation.ActionColumns) -> list[int]:
+        arrangement = allocation.Arrangement(actions)
+        ended = [False] * len(actions.pools)
+        for row, pool in enumerate(actions.pool):
+            if not actions.is_candidate(row) or ended[pool]:
+                continue
+            units = [actions.option_units[option] for option in actions.options(row)]
+            left = arrangement.free(pool).units - self.config.reserve_units
+            is_there = bool(units) and units[0] <= left
+            # The first that does not fit keeps those after it waiting.
+            ended[pool] = not (is_there and arrangement.start(row, 0))
+        return arrangement.answer()
 
 
-Plugin, AllocationPolicy = allocation.export(LongestWaiting)
+Plugin, AllocationPolicy = allocation.export(FirstComeFirstServed)

@@ -1,26 +1,27 @@
 /** Shares out resources; `treadle plugin build` makes a component of this module. */
 
-import { defineAllocation, whole } from "treadle-plugin";
+import { Arrangement, defineAllocation, optionsOf, whole } from "treadle-plugin";
 
 export const { plugin, allocationPolicy } = defineAllocation({
   name: "@name@",
   version: "0.1.0",
-  summary: "The actions that have waited longest get the least that they can run with",
+  summary: "The actions that came first start with the least that they can do with",
   config: {
-    reserve_units: whole(0, 0, 1_000_000, "Units of each pool that are never granted."),
+    reserve_units: whole(0, 0, 1_000_000, "Units of each pool that no action is started with."),
   },
 
-  grant({ pool, unitsMin, waitedMs, freeUnits }, { config }) {
-    const free = freeUnits.map((units) => units - config.reserve_units);
-    const granted = pool.map(() => 0);
-    // On equal times the first row goes first, because sorting is stable.
-    const order = Array.from(pool.keys()).sort((a, b) => waitedMs[b] - waitedMs[a]);
-    for (const row of order) {
-      if (free[pool[row]] >= unitsMin[row]) {
-        free[pool[row]] -= unitsMin[row];
-        granted[row] = unitsMin[row];
-      }
+  arrange(actions, { config }) {
+    const { pool, candidate, optionUnits, pools } = actions;
+    const arrangement = new Arrangement(actions);
+    const ended = pools.freeUnits.map(() => false);
+    for (const row of pool.keys()) {
+      if (candidate[row] === 0 || ended[pool[row]]) continue;
+      const units = optionsOf(actions, row).map((option) => optionUnits[option]);
+      const left = arrangement.free(pool[row]).units - config.reserve_units;
+      const isThere = units.length > 0 && units[0] <= left;
+      // The first that does not fit keeps those after it waiting.
+      ended[pool[row]] = !(isThere && arrangement.start(row, 0));
     }
-    return granted;
+    return arrangement.answer();
   },
 });
