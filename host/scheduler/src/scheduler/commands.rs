@@ -45,7 +45,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             }
             ProgramCommand::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
             ProgramCommand::AbortStep { step, cause } => {
-                self.instruct(step, Instruction::Abort(cause))
+                self.instruct(step, Instruction::Abort(cause));
             }
             ProgramCommand::RefuseStep { step, refusal, was } => {
                 // Its program acts again, whatever the event was about.

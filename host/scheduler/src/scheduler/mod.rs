@@ -376,7 +376,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
         let commanded = commands.iter().filter_map(|command| match command {
             Command::Action(command) => actions::commanded(command),
-            _ => None,
+            Command::Program(_) => None,
         });
         self.dirty_actions.extend(commanded);
     }

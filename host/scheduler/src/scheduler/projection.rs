@@ -35,7 +35,7 @@ impl Subject {
                     .map(Into::into),
                 ..Self::default()
             },
-            _ => Self::default(),
+            Event::Daemon(_) => Self::default(),
         }
     }
 

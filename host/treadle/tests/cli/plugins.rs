@@ -129,11 +129,6 @@ async fn a_typescript_policy_goes_from_new_to_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_python_policy_of_actions_goes_from_new_to_bound() {
-    from_new_to_bound("python", PYTHON, "allocation", "reserve_units").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_policy_of_actions_goes_from_new_to_bound() {
     from_new_to_bound("typescript", TYPESCRIPT, "allocation", "reserve_units").await;
 }
