@@ -239,16 +239,16 @@ impl InjectedBug {
                 drop(|c| matches!(c, Command::Program(ProgramCommand::DropCopy { .. })));
             }
             Self::ForgetCancel => {
-                drop(|c| matches!(c, Command::Program(ProgramCommand::CancelTransfer { .. })))
+                drop(|c| matches!(c, Command::Program(ProgramCommand::CancelTransfer { .. })));
             }
             Self::ForgetLoad => {
-                drop(|c| matches!(c, Command::Program(ProgramCommand::LoadProgram { .. })))
+                drop(|c| matches!(c, Command::Program(ProgramCommand::LoadProgram { .. })));
             }
             Self::ForgetQuestion if events.is_multiple_of(5) => {
                 drop(|c| matches!(c, Command::Program(ProgramCommand::AskPolicy { .. })));
             }
             Self::KeepProgram => {
-                drop(|c| matches!(c, Command::Program(ProgramCommand::ForgetProgram { .. })))
+                drop(|c| matches!(c, Command::Program(ProgramCommand::ForgetProgram { .. })));
             }
             Self::MoveTwice => move_twice(state, commands),
             Self::RefuseTwice => {

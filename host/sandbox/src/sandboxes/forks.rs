@@ -108,7 +108,7 @@ impl Sandboxes {
             match blocking(move || layers::remove(&folder)).await {
                 Ok(()) => copies.gone(layer),
                 Err(error) => {
-                    tracing::warn!(layer, %error, "could not remove a copy; it is collected later")
+                    tracing::warn!(layer, %error, "could not remove a copy; it is collected later");
                 }
             }
         }
