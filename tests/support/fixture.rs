@@ -40,8 +40,8 @@ pub fn config() -> Config {
     // A busy machine must not cut off good calls of policies, nor end a canary.
     config.plugins.hot_deadline_ms = 200;
     // Compiled by the first test that needs them.
-    config.plugins.artifacts_folder =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tests-policies").to_owned();
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tests-policies")
+        .clone_into(&mut config.plugins.artifacts_folder);
     config.plugins.background_deadline_ms = 20_000;
     config.plugins.canary_regret_max_percent = 100_000;
     config

@@ -237,7 +237,7 @@ impl Executor {
                     parts.lock().held.remove(&id);
                 }
                 Err(error) => {
-                    tracing::warn!(%id, %error, "could not remove the marker of an action")
+                    tracing::warn!(%id, %error, "could not remove the marker of an action");
                 }
             }
         });
