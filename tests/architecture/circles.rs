@@ -221,7 +221,7 @@ fn a_circle_is_seen() {
         path: format!("host/x/src/{path}"),
         text: text.to_owned(),
     };
-    let edges = |files: &[Source]| {
+    let edges_among = |files: &[Source]| {
         let below: Vec<&Source> = files[1..].iter().collect();
         edges_of("host/x/src", "crate", files.first(), &below)
     };
@@ -234,9 +234,9 @@ fn a_circle_is_seen() {
             "#[cfg(test)] mod tests { use crate::a::Z; } use crate::a;",
         ),
     ];
-    let edges = edges(&files);
+    let edges = edges_among(&files);
     assert!(reaches(&edges, "a", "a"), "{edges:?}");
     files[3] = file("c.rs", "#[cfg(test)] mod tests { use crate::a::Z; }");
-    let edges = edges(&files);
+    let edges = edges_among(&files);
     assert!(!reaches(&edges, "a", "a"), "{edges:?}");
 }
