@@ -2,6 +2,7 @@
 //! subjects. What is left of the first two is counted, and the numbers may only fall.
 
 use std::cmp::Ordering;
+use std::path::Path;
 use std::process::Command;
 
 use crate::code::code_of;
@@ -77,7 +78,9 @@ fn occurrences(text: &str, phrase: &str) -> usize {
 
 /// The lines of a file that are prose: those of a page, else those that begin as comments do.
 fn prose(file: &Source) -> String {
-    let is_page = file.path.ends_with(".md");
+    let is_page = Path::new(&file.path)
+        .extension()
+        .is_some_and(|name| name == "md");
     let is_comment = |line: &&str| {
         let line = line.trim_start();
         is_page
@@ -126,8 +129,8 @@ fn parameters(code: &str) -> Vec<&str> {
     for (at, _) in code.match_indices("fn ") {
         let is_word = code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
         let rest = code[at + 3..].trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-        let generics = if rest.starts_with('<') {
-            pieces(&rest[1..]).1 + 2
+        let generics = if let Some(inside) = rest.strip_prefix('<') {
+            pieces(inside).1 + 2
         } else {
             0
         };
