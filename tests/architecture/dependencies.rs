@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &[
         "treadle-dst",
+        "treadle-endpoints",
         "treadle-engines",
         "treadle-registry",
         "treadle-rollouts",
@@ -104,6 +105,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "treadle",
             "treadle-auth",
+            "treadle-endpoints",
             "treadle-engine-sim",
             "treadle-gateway",
             "treadle-http",
@@ -121,7 +123,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["treadle-trust"]),
     (
         "utoipa",
-        &["treadle-auth", "treadle-server", "treadle-whatif"],
+        &[
+            "treadle-auth",
+            "treadle-endpoints",
+            "treadle-server",
+            "treadle-whatif",
+        ],
     ),
     ("wasm-", &["treadle-policy-runtime"]),
     ("wasmparser", &["treadle-policy-runtime"]),

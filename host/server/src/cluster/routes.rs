@@ -7,8 +7,6 @@ use crate::cluster::link::serve_link;
 use crate::links::knows_secret;
 use crate::nodes;
 use crate::rest::cluster::{self, Cluster};
-use crate::rest::endpoint::router as router_of;
-use crate::rest::signature::Answer;
 use crate::rest::{self, generation, identity, session};
 use axum::Router;
 use axum::body::Body;
@@ -22,6 +20,8 @@ use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use treadle_auth as auth;
 use treadle_auth::relay::{self, Way};
+use treadle_endpoints::router as router_of;
+use treadle_endpoints::signature::Answer;
 use treadle_http::{ClientAddress, refuse};
 use treadle_wire::ErrorCode;
 

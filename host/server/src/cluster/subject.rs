@@ -2,7 +2,6 @@
 
 use super::member::{Parts, Shard};
 use crate::nodes;
-use crate::rest::endpoint::ACTION_BYTES_MAX;
 use crate::rest::forward;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
@@ -11,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
 use treadle_auth as auth;
+use treadle_endpoints::ACTION_BYTES_MAX;
 use treadle_gateway::routing::shard_of;
 use treadle_http::{error_response, refuse};
 use treadle_model::{ClientName, Tenant};

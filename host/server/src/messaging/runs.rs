@@ -9,12 +9,12 @@ use super::effects;
 use crate::actions::{ActionView, Actions, Admitted, Failure, OutputView, Submission};
 use crate::app::App;
 use crate::broker_status::{Outcome, Status};
-use crate::rest::arguments::parse;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use treadle_broker::{Broker, BrokerError, Delivery, Reply};
+use treadle_endpoints::arguments::parse;
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 

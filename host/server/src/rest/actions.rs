@@ -1,8 +1,6 @@
 //! Actions: those that treadle runs, and reports of tool runners about their own.
 
-use super::arguments::{InPath, Query, Raw, optional, page_limit, parse};
-use super::endpoint::{About, Endpoint, delete, get, post};
-use super::signature::{Answer, Takes};
+use super::Endpoint;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
 use crate::actions::{ActionView, Actions, Failure, OutputView, Submission};
 use crate::app::App;
@@ -14,6 +12,9 @@ use serde_json::Value;
 use std::time::Duration;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
+use treadle_endpoints::arguments::{InPath, Query, Raw, optional, page_limit, parse};
+use treadle_endpoints::signature::{Answer, Takes};
+use treadle_endpoints::{About, delete, get, post};
 use treadle_http::error_response;
 use treadle_model::ActionId;
 use treadle_store::{ActionPage, ActionRow};
@@ -90,7 +91,7 @@ impl<S: Send + Sync> FromRequest<S> for ActionRequest {
 
 impl Takes for ActionRequest {
     fn describe(about: &mut About) {
-        super::arguments::Body::<ActionReport>::describe(about);
+        treadle_endpoints::arguments::Body::<ActionReport>::describe(about);
         about.takes::<ActionTaken>();
     }
 }

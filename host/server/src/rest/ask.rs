@@ -2,10 +2,8 @@
 
 mod parallelism;
 
-use super::arguments::{Body, optional};
-use super::endpoint::{Endpoint, post};
+use super::Endpoint;
 use super::refuse;
-use super::signature::Answer;
 use crate::app::App;
 use axum::extract::State;
 use axum::response::{Json, Response};
@@ -15,6 +13,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
+use treadle_endpoints::arguments::{Body, optional};
+use treadle_endpoints::post;
+use treadle_endpoints::signature::Answer;
 use treadle_model::PolicyRef;
 use treadle_policy::calls::RecordedCall;
 use treadle_registry::AskError;

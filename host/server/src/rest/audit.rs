@@ -1,8 +1,6 @@
 //! The audit log, for investigations.
 
-use super::arguments::{Query, page_limit, sorted_by};
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::store_failed;
 use crate::app::App;
 use axum::extract::State;
@@ -11,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use treadle_auth::Caller;
 use treadle_auth::permissions::ADMIN;
+use treadle_endpoints::arguments::{Query, page_limit, sorted_by};
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_store::{AuditPage, AuditRow};
 use utoipa::{IntoParams, ToSchema};
 

@@ -1,10 +1,8 @@
 //! Bindings of policies to worlds and jobs, with canaries and shadows.
 
-use super::arguments::{Body, Query, name};
-use super::endpoint::{Endpoint, delete, get, post, put};
+use super::Endpoint;
 use super::plugins::{failed, visible};
 use super::policy_views::{Canary, PolicyTotals, Shadow};
-use super::signature::Answer;
 use super::{refuse, stopped};
 use crate::app::App;
 use axum::extract::State;
@@ -15,6 +13,9 @@ use std::collections::BTreeMap;
 use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::bindings::{self, BoundPolicy, Roles};
+use treadle_endpoints::arguments::{Body, Query, name};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{delete, get, post, put};
 use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
 use treadle_registry::{BindRequest, RegistryError};

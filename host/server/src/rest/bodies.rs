@@ -1,8 +1,6 @@
 //! Stored requests and responses of steps.
 
-use super::arguments::{InPath, LastInPath};
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::store_failed;
 use crate::app::App;
 use axum::extract::State;
@@ -10,6 +8,9 @@ use axum::response::Json;
 use serde::Serialize;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::{InPath, LastInPath};
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_store::BodyRow;
 use utoipa::ToSchema;
 

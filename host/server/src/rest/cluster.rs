@@ -1,7 +1,6 @@
 //! The daemons of a cluster and the shards that they schedule.
 
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::store_failed;
 use crate::app::App;
 use axum::extract::State;
@@ -10,6 +9,8 @@ use axum::response::Json;
 use serde::Serialize;
 use treadle_auth::permissions::VIEW;
 use treadle_config::Role;
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_store::{Store, StoreError};
 use utoipa::ToSchema;
 
@@ -18,9 +19,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 /// The endpoint, with the handler of a single daemon or of a member of a cluster.
-pub(crate) fn endpoint<H, T, A, S>(handler: H) -> Endpoint<S>
+pub(crate) fn endpoint<H, T, A, S>(handler: H) -> treadle_endpoints::Endpoint<S>
 where
-    H: Handler<T, S> + super::signature::Signature<A>,
+    H: Handler<T, S> + treadle_endpoints::signature::Signature<A>,
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {

@@ -1,9 +1,7 @@
 //! Decisions to place, pause and restore programs, with their reasons.
 
-use super::arguments::{InPath, Query, optional, page_limit, sorted_by};
-use super::endpoint::{Endpoint, get};
+use super::Endpoint;
 use super::plugins::{Visible, failed, visible};
-use super::signature::Answer;
 use super::{recorded_first, refuse, store_failed};
 use crate::app::App;
 use axum::extract::State;
@@ -12,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::{InPath, Query, optional, page_limit, sorted_by};
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_model::Tenant;
 use treadle_policy::evaluator::Scope;
 use treadle_store::{DecisionPage, DecisionRow, Order, SCANNED_ROWS_MAX, SeqPage};

@@ -1,12 +1,13 @@
 //! The schedulers that a demo compares.
 
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use crate::app::App;
 use crate::demo_comparison::{DemoComparison, DemoView};
 use axum::extract::State;
 use axum::response::Json;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![

@@ -1,8 +1,6 @@
 //! Reading the journal.
 
-use super::arguments::{Query, optional, page_limit, sorted_by};
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::{recorded_first, store_failed};
 use crate::app::App;
 use axum::extract::State;
@@ -11,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::{Query, optional, page_limit, sorted_by};
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
 use treadle_wire::without_tenant;

@@ -1,12 +1,12 @@
 //! Generation requests, and requests that any engine can answer.
 
-use super::arguments::InPath;
-use super::endpoint::{Endpoint, relayed};
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use std::sync::Arc;
 use treadle_auth::permissions::{RUN, VIEW};
+use treadle_endpoints::arguments::InPath;
+use treadle_endpoints::{Endpoint, relayed};
 use treadle_gateway::{GatewayState, count_tokens, forward, forward_body, generate, model, models};
 use treadle_wire::{ErrorCode, Forwarded};
 use utoipa::ToSchema;

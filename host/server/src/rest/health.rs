@@ -1,7 +1,7 @@
 //! Health of treadle and its engines, and metrics.
 
+use super::Endpoint;
 use super::caches::HostTotals;
-use super::endpoint::{Endpoint, get};
 use super::{stopped, wants_json};
 use crate::app::App;
 use crate::broker_status::BrokerHealth;
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{Needs, VIEW};
 use treadle_core::{Mode, Totals, WorkerTotals};
+use treadle_endpoints::get;
 use treadle_model::World;
 use treadle_policy::evaluator::Scope;
 use treadle_wire::ErrorCode;

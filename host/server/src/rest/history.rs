@@ -1,8 +1,6 @@
 //! Metrics over time.
 
-use super::arguments::Query;
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::store_failed;
 use crate::app::App;
 use axum::extract::State;
@@ -10,6 +8,9 @@ use axum::response::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::Query;
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_store::SamplePage;
 use utoipa::{IntoParams, ToSchema};
 

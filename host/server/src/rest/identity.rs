@@ -1,9 +1,6 @@
 //! Proof that this daemon knows a token.
 
-use super::arguments::Query;
-use super::endpoint::{Endpoint, get};
 use super::refuse;
-use super::signature::Answer;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Json;
@@ -12,6 +9,9 @@ use std::sync::Arc;
 use treadle_auth::identity::{CHALLENGE_BYTES_MAX, proof};
 use treadle_auth::permissions::Needs;
 use treadle_auth::{Auth, now_us};
+use treadle_endpoints::arguments::Query;
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{Endpoint, get};
 use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};

@@ -1,7 +1,6 @@
 //! What KV memory is used for.
 
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::stopped;
 use crate::app::App;
 use crate::memory::{MemoryReport, MemoryUses};
@@ -9,6 +8,8 @@ use axum::extract::State;
 use axum::response::Json;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_wire::ErrorCode;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {

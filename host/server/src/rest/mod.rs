@@ -6,7 +6,6 @@
 )]
 
 mod actions;
-pub(crate) mod arguments;
 mod ask;
 mod audit;
 mod bindings;
@@ -17,7 +16,6 @@ mod compat;
 pub(crate) mod cors;
 mod decisions;
 mod demo;
-pub(crate) mod endpoint;
 mod events;
 pub(crate) mod forward;
 pub(crate) mod generation;
@@ -35,7 +33,6 @@ mod reaches;
 mod resources;
 mod sandboxes;
 pub(crate) mod session;
-pub(crate) mod signature;
 mod snapshots;
 mod steps;
 mod stream;
@@ -56,17 +53,20 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 pub(crate) use compat::e2b::{FileQuery, is_well as is_sandbox_well};
 use compat::{e2b, fusion, sglang_router, swerex, thunderagent};
-use endpoint::{About, Endpoint};
 use std::time::Duration;
 use treadle_auth as auth;
 use treadle_auth::Guard;
 use treadle_auth::permissions::{Permissions, Route};
+use treadle_endpoints::About;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// How long a reader waits for the journal's writer, at most.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// An endpoint whose handler has the state [`App`].
+type Endpoint = treadle_endpoints::Endpoint<App>;
 
 /// The group of the endpoints for tenants, tokens and callers.
 const ACCESS: &str = "Access";
@@ -124,7 +124,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
 }
 
 /// Endpoints for sandboxes, by group; a daemon serves them, and its nodes serve them to it.
-fn of_sandboxes() -> Vec<(&'static str, Vec<Endpoint<SandboxApp>>)> {
+fn of_sandboxes() -> Vec<(&'static str, Vec<treadle_endpoints::Endpoint<SandboxApp>>)> {
     vec![
         (
             "Sandboxes",
@@ -142,13 +142,18 @@ fn of_sandboxes() -> Vec<(&'static str, Vec<Endpoint<SandboxApp>>)> {
 /// The handlers of requests about sandboxes.
 pub(crate) fn sandbox_router(app: SandboxApp) -> Router {
     let all = of_sandboxes().into_iter().flat_map(|(_, all)| all);
-    endpoint::router(all.collect(), app, 0)
+    treadle_endpoints::router(all.collect(), app, 0)
 }
 
 /// Every endpoint, by group.
 fn groups() -> Vec<(&'static str, Vec<About>)> {
-    fn abouts<S: Clone + Send + Sync + 'static>(endpoints: Vec<Endpoint<S>>) -> Vec<About> {
-        endpoints.into_iter().map(Endpoint::into_about).collect()
+    fn abouts<S: Clone + Send + Sync + 'static>(
+        endpoints: Vec<treadle_endpoints::Endpoint<S>>,
+    ) -> Vec<About> {
+        endpoints
+            .into_iter()
+            .map(treadle_endpoints::Endpoint::into_about)
+            .collect()
     }
     let mut groups = vec![
         ("Generation", abouts(generation::endpoints())),
@@ -193,10 +198,14 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app.clone());
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());
-    endpoint::router(identity::endpoints(), app.auth.clone(), 0)
-        .merge(endpoint::router(session::endpoints(), app.auth.clone(), 0))
-        .merge(endpoint::router(relayed, app.gateway.clone(), 0))
-        .merge(endpoint::router(own, app, upload_bytes_max))
+    treadle_endpoints::router(identity::endpoints(), app.auth.clone(), 0)
+        .merge(treadle_endpoints::router(
+            session::endpoints(),
+            app.auth.clone(),
+            0,
+        ))
+        .merge(treadle_endpoints::router(relayed, app.gateway.clone(), 0))
+        .merge(treadle_endpoints::router(own, app, upload_bytes_max))
         .merge(of_sandboxes)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)

@@ -1,8 +1,6 @@
 //! Nodes: machines that run sandboxes for this daemon.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, get, patch};
-use super::signature::Answer;
+use super::Endpoint;
 use super::{not_audited, refuse};
 use crate::app::App;
 use crate::nodes::NodeRow;
@@ -12,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{get, patch};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! The OpenAPI document, and the page of all paths, made of the endpoints.
 
-use super::endpoint::{About, Endpoint, get};
+use super::Endpoint;
 use super::groups;
 use super::policy_views::CheckFailure;
 use axum::http::{Method, header};
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use treadle_auth::Scope;
 use treadle_auth::permissions::Needs;
+use treadle_endpoints::{About, get};
 use treadle_wire::ErrorCode;
 use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -79,25 +80,26 @@ fn document() -> OpenApi {
     ErrorAnswer::schemas(&mut schemas);
     for (group, abouts) in groups() {
         document.tags.get_or_insert_default().push(Tag::new(group));
-        for mut about in abouts {
-            schemas.append(&mut about.schemas);
+        for about in abouts {
+            schemas.extend_from_slice(about.schemas());
             let methods = methods(&about);
-            let handler = about.operation.operation_id.take();
+            let mut described = about.operation().clone();
+            let handler = described.operation_id.take();
             let operation = operation(
-                about.operation,
+                described,
                 group,
-                about.needs,
-                &about.errors,
+                about.needs(),
+                about.errors(),
                 &mut components.responses,
             );
             let item = document
                 .paths
                 .paths
-                .entry(about.path.replace("{*", "{"))
+                .entry(about.path().replace("{*", "{"))
                 .or_default();
             for method in methods {
                 let mut operation = operation.clone();
-                operation.operation_id = Some(id(handler.clone(), &method, &about.path));
+                operation.operation_id = Some(id(handler.clone(), &method, about.path()));
                 add(item, &method, operation);
             }
         }
@@ -110,11 +112,11 @@ fn document() -> OpenApi {
 /// The methods that an operation is shown under: for one that takes all of them, those that clients
 /// use.
 fn methods(about: &About) -> Vec<HttpMethod> {
-    match about.method {
-        Some(Method::GET) => vec![HttpMethod::Get],
-        Some(Method::PUT) => vec![HttpMethod::Put],
-        Some(Method::PATCH) => vec![HttpMethod::Patch],
-        Some(Method::DELETE) => vec![HttpMethod::Delete],
+    match about.method() {
+        Some(&Method::GET) => vec![HttpMethod::Get],
+        Some(&Method::PUT) => vec![HttpMethod::Put],
+        Some(&Method::PATCH) => vec![HttpMethod::Patch],
+        Some(&Method::DELETE) => vec![HttpMethod::Delete],
         Some(_) => vec![HttpMethod::Post],
         None => vec![HttpMethod::Get, HttpMethod::Post],
     }

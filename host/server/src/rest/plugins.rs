@@ -1,9 +1,7 @@
 //! Policies: upload, check, list, logs.
 
-use super::arguments::{InPath, Query};
-use super::endpoint::{Endpoint, get, post};
+use super::Endpoint;
 use super::policy_views::{CheckFailure, CheckReport, PolicyLogLine, VersionFigures};
-use super::signature::Answer;
 use super::upload::upload;
 use super::{not_recorded, refuse, stopped};
 use crate::app::App;
@@ -18,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
+use treadle_endpoints::arguments::{InPath, Query};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{get, post};
 use treadle_http::error_response;
 use treadle_model::World;
 use treadle_model::tenant::WHOLE_DAEMON;

@@ -1,8 +1,6 @@
 //! Programs and jobs: listing and ending them.
 
-use super::arguments::{Body, InPath, Query, name, optional, page_limit, sorted_by};
-use super::endpoint::{Endpoint, delete, get, put};
-use super::signature::Answer;
+use super::Endpoint;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
 use crate::app::App;
 use crate::commands::{reward_of, rewarded};
@@ -13,6 +11,9 @@ use serde_json::{Value, json};
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
 use treadle_core::{Event, ProgramEvent};
+use treadle_endpoints::arguments::{Body, InPath, Query, name, optional, page_limit, sorted_by};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{delete, get, put};
 use treadle_http::error_response;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};

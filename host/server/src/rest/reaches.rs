@@ -2,13 +2,13 @@
 //! run a program, call an address. `docs/security.md` has this as a table; an endpoint that is not
 //! listed here fails the tests.
 
-use super::endpoint::About;
 use super::groups;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use treadle_auth::Scope;
 use treadle_auth::permissions::Needs;
+use treadle_endpoints::About;
 
 /// Endpoints of these groups send what they are sent to an engine, and reach nothing else.
 const TO_ENGINES: [&str; 2] = ["Generation", "Forwarded to an engine"];
@@ -196,17 +196,14 @@ const BESIDE: &[[&str; 4]] = &[
 
 /// Method and path, as the lists have it.
 fn name(about: &About) -> String {
-    let method = about
-        .method
-        .as_ref()
-        .map_or("ANY", |method| method.as_str());
-    format!("{method} {}", about.path)
+    let method = about.method().map_or("ANY", |method| method.as_str());
+    format!("{method} {}", about.path())
 }
 
 /// Who may call an endpoint.
 fn who(about: &About) -> String {
-    match about.needs {
-        Needs::Nothing if about.path.starts_with("/api/") => "anyone".to_owned(),
+    match about.needs() {
+        Needs::Nothing if about.path().starts_with("/api/") => "anyone".to_owned(),
         Needs::Nothing => "who has the sandbox's secret".to_owned(),
         Needs::Scope(scope) => format!("`{}`", scope.as_str()),
         Needs::Token(scope) => format!("`{}` with a token", scope.as_str()),
@@ -284,7 +281,7 @@ fn nothing_of_the_machine_is_open_to_callers_without_a_token() {
             let name = name(&about);
             let found = REACHES.iter().find(|(own, _)| *own == name);
             if found.is_some_and(|(_, (what, _))| machine.contains(what)) {
-                let is_closed = matches!(about.needs, Needs::Token(_) | Needs::Root);
+                let is_closed = matches!(about.needs(), Needs::Token(_) | Needs::Root);
                 assert!(is_closed, "{name}");
             }
         }

@@ -1,9 +1,7 @@
 //! Resources and services for actions.
 
+use super::Endpoint;
 use super::actions::{failed, running};
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, get, put};
-use super::signature::Answer;
 use super::stopped;
 use crate::app::App;
 use crate::nodes::own_name;
@@ -17,6 +15,9 @@ use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Principal, PrincipalKind, Scope};
 use treadle_config::MEMORY;
 use treadle_core::actions::{Pool, Supply};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{get, put};
 use treadle_http::error_response;
 use treadle_model::{Span, Timestamp};
 use treadle_wire::{ErrorBody, ErrorCode};

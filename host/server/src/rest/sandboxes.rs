@@ -1,9 +1,6 @@
 //! Sandboxes of programs, and their images.
 
 use super::actions::failed;
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, post, put};
-use super::signature::{Answer, Created};
 use crate::sandboxes::{Host, Listed, SandboxApp, refused, state_name};
 use axum::extract::State;
 use axum::response::{Json, Response};
@@ -14,6 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::permissions::{IMAGES, RUN, VIEW};
 use treadle_auth::{Caller, Principal};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::{Answer, Created};
+use treadle_endpoints::{Endpoint, delete, get, post, put};
 use treadle_http::{error_response, refuse};
 use treadle_sandbox::{OnExpiry, Sandbox, SandboxError, SandboxSpec, State as Life, Status};
 use treadle_wire::ErrorCode;

@@ -1,10 +1,7 @@
 //! Browser sessions: a token is exchanged for a cookie that scripts can't read. The session ends
 //! with the token, in every browser.
 
-use super::arguments::{Body, Query};
-use super::endpoint::{Endpoint, delete, get, post};
 use super::refuse;
-use super::signature::{SeeOther, WithCookie};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -15,6 +12,9 @@ use std::sync::Arc;
 use treadle_auth::oidc::{Oidc, Pending};
 use treadle_auth::permissions::Needs;
 use treadle_auth::{Auth, Scope, credentials, principal_of, signed_in};
+use treadle_endpoints::arguments::{Body, Query};
+use treadle_endpoints::signature::{SeeOther, WithCookie};
+use treadle_endpoints::{Endpoint, delete, get, post};
 use treadle_http::{Encrypted, error_response};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::{IntoParams, ToSchema};

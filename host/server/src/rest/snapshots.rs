@@ -1,15 +1,15 @@
 //! Snapshots of sandboxes' files, from which sandboxes are created.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, post};
 use super::sandboxes::{host, own, told};
-use super::signature::{Answer, Created};
 use crate::sandboxes::{ListedSnapshot, SandboxApp};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::{Answer, Created};
+use treadle_endpoints::{Endpoint, delete, get, post};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 

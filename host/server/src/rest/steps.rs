@@ -1,8 +1,6 @@
 //! Steps: calls of programs to engines.
 
-use super::arguments::{InPath, Query, name, optional, page_limit, sorted_by};
-use super::endpoint::{Endpoint, get};
-use super::signature::Answer;
+use super::Endpoint;
 use super::{recorded_first, refuse, store_failed};
 use crate::app::App;
 use axum::extract::State;
@@ -10,6 +8,9 @@ use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::{InPath, Query, name, optional, page_limit, sorted_by};
+use treadle_endpoints::get;
+use treadle_endpoints::signature::Answer;
 use treadle_model::{ClientName, Tenant};
 use treadle_scheduler::OpenStep;
 use treadle_store::{ListedPage, ListedStep, SCANNED_ROWS_MAX, StepColumn, StepCursor, StepPage};

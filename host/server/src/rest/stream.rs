@@ -1,7 +1,6 @@
 //! The journal as it grows: server-sent events.
 
-use super::arguments::Query;
-use super::endpoint::{Endpoint, get};
+use super::Endpoint;
 use super::events::{EventView, visible};
 use super::refuse;
 use crate::app::App;
@@ -19,6 +18,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::Query;
+use treadle_endpoints::get;
 use treadle_http::error_response;
 use treadle_store::{EventPage, EventRow, SeqPage, Store, StoreError};
 use treadle_wire::ErrorCode;

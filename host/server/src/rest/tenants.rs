@@ -1,8 +1,6 @@
 //! Tenants: their limits, and who the caller is.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, get, post, put};
-use super::signature::{Answer, Created};
+use super::Endpoint;
 use super::{not_audited, refuse, store_failed};
 use crate::app::App;
 use axum::extract::State;
@@ -13,6 +11,9 @@ use std::sync::Arc;
 use treadle_auth::changes::{ChangeError, TenantView};
 use treadle_auth::permissions::{ADMIN, Needs, VIEW};
 use treadle_auth::{Caller, Scope, TenantLimits, TenantState};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::{Answer, Created};
+use treadle_endpoints::{get, post, put};
 use treadle_http::error_response;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;

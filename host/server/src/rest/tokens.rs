@@ -1,9 +1,7 @@
 //! Creating, rotating, revoking and listing API tokens. A secret is returned only once.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, post};
+use super::Endpoint;
 use super::refuse;
-use super::signature::{Answer, Created};
 use super::tenants::change_failed;
 use crate::app::App;
 use axum::extract::State;
@@ -12,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use treadle_auth::changes::{NewToken, TokenView};
 use treadle_auth::permissions::ADMIN;
 use treadle_auth::{Caller, Scope, now_us};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::{Answer, Created};
+use treadle_endpoints::{delete, get, post};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 

@@ -1,9 +1,7 @@
 //! What-if runs: replaying recorded work under other policies, in the background.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, post};
+use super::Endpoint;
 use super::plugins::{failed, visible};
-use super::signature::{Accepted, Answer};
 use crate::app::App;
 use axum::extract::State;
 use axum::http::header;
@@ -12,6 +10,9 @@ use serde::Serialize;
 use serde_json::Value;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::{Accepted, Answer};
+use treadle_endpoints::{delete, get, post};
 use treadle_http::error_response;
 use treadle_whatif::policies::PolicyFound;
 use treadle_whatif::queue::unknown;

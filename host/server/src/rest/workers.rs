@@ -1,8 +1,6 @@
 //! Workers: engines are registered and removed while treadle runs.
 
-use super::arguments::{Body, InPath};
-use super::endpoint::{Endpoint, delete, get, patch, post};
-use super::signature::Answer;
+use super::Endpoint;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
 use crate::commands::{self, worker_named};
@@ -15,6 +13,9 @@ use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::worker::{Rest, Worker, WorkerState};
 use treadle_core::{Event, ProgramEvent};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{delete, get, patch, post};
 use treadle_engines::{Declared, Found};
 use treadle_http::error_response;
 use treadle_model::{EngineKind, Span, WorkerId};

@@ -3,9 +3,7 @@
 //! Its clients wait until they see the URLs that they registered, and send fields of their own.
 
 use crate::app::App;
-use crate::rest::arguments::{Query, Raw, parse};
-use crate::rest::endpoint::{Endpoint, delete, get, post};
-use crate::rest::signature::Answer;
+use crate::rest::Endpoint;
 use crate::rest::stopped;
 use crate::rest::workers::{self, Registered, Removed, register, take_out, urls};
 use axum::extract::State;
@@ -17,6 +15,9 @@ use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, RUN, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::{Totals, WorkerTotals};
+use treadle_endpoints::arguments::{Query, Raw, parse};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{delete, get, post};
 use treadle_engines::Declared;
 use treadle_http::{error_response, refuse};
 use treadle_scheduler::LinkInput;

@@ -2,11 +2,9 @@
 //! end here too.
 
 use crate::app::App;
-use crate::rest::arguments::{InPath, Query, Raw, name, parse};
+use crate::rest::Endpoint;
 use crate::rest::caches::CachePlace;
-use crate::rest::endpoint::{Endpoint, get, post};
 use crate::rest::programs::{Released, release_one, unknown};
-use crate::rest::signature::Answer;
 use crate::rest::stopped;
 use axum::extract::State;
 use axum::response::Json;
@@ -15,6 +13,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Principal};
+use treadle_endpoints::arguments::{InPath, Query, Raw, name, parse};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{get, post};
 use treadle_http::{error_response, refuse};
 use treadle_model::{Phase, Status, WorkerId};
 use treadle_scheduler::{LiveProgram as Live, Profile};

@@ -38,9 +38,9 @@ fn page() -> String {
         );
         for about in abouts {
             let method = about
-                .method
+                .method()
                 .map_or(String::new(), |method| format!("{method} "));
-            let parameters = about.operation.parameters.unwrap_or_default();
+            let parameters = about.operation().parameters.as_deref().unwrap_or_default();
             let query: Vec<String> = parameters
                 .iter()
                 .filter(|parameter| {
@@ -53,7 +53,7 @@ fn page() -> String {
             } else {
                 format!("?{}", query.join("&"))
             };
-            let scope = match about.needs {
+            let scope = match about.needs() {
                 Needs::Nothing => "none".to_owned(),
                 Needs::Scope(scope) => format!("`{}`", scope.as_str()),
                 Needs::Token(scope) => format!("`{}`, token", scope.as_str()),
@@ -62,11 +62,11 @@ fn page() -> String {
                 }
                 Needs::Root => "`admin` of the whole daemon".to_owned(),
             };
-            let summary = about.operation.summary.unwrap_or_default();
+            let summary = about.operation().summary.as_deref().unwrap_or_default();
             let _ = writeln!(
                 page,
                 "| `{method}{}{query}` | {scope} | {summary} |",
-                about.path
+                about.path()
             );
         }
     }
@@ -159,10 +159,10 @@ fn schemas_that_are_referred_to_are_there_and_mean_one_thing() {
     }
     let mut by_name = BTreeMap::<String, RefOr<Schema>>::new();
     for about in groups().into_iter().flat_map(|(_, abouts)| abouts) {
-        for (name, schema) in about.schemas {
+        for (name, schema) in about.schemas() {
             let before = by_name.insert(name.clone(), schema.clone());
             assert!(
-                before.is_none_or(|before| before == schema),
+                before.is_none_or(|before| before == *schema),
                 "two are called {name}"
             );
         }

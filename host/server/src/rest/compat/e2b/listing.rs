@@ -2,8 +2,6 @@
 
 use super::errors::refuse;
 use super::view::{self, E2bDetails};
-use crate::rest::arguments::Query;
-use crate::rest::signature::Answer;
 use crate::sandboxes::{Listed, SandboxApp};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
@@ -11,6 +9,8 @@ use axum::response::{IntoResponse, Json, Response};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::Query;
+use treadle_endpoints::signature::Answer;
 use treadle_sandbox::State as Life;
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;

@@ -6,7 +6,6 @@ use super::routing::{Reached, reach};
 use super::start::{self, follow};
 use super::users::bytes_of;
 use super::{CONNECT_JSON, JSON};
-use crate::rest::arguments::InPath;
 use crate::sandboxes::{Process, SandboxApp};
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::InPath;
 
 /// Default timeout of a unary call.
 const CALL_MAX: Duration = Duration::from_mins(1);

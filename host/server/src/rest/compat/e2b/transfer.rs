@@ -3,7 +3,6 @@
 use super::errors::{refuse, told_as};
 use super::filesystem::Place;
 use super::routing::{Signature, reach};
-use crate::rest::arguments::Query;
 use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::Query;
 use treadle_sandbox::{FileKind, Sandbox, SandboxError};
 use treadle_wire::{ErrorBody, ErrorCode};
 

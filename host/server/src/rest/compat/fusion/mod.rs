@@ -5,11 +5,8 @@ mod languages;
 mod run;
 mod single;
 
-use super::super::endpoint::{Endpoint, post};
 use super::super::sandboxes::host;
-use super::super::signature::Answer;
 use super::swerex::{Unprocessable, read_json};
-use crate::rest::arguments::{Query, Raw};
 use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -20,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
+use treadle_endpoints::arguments::{Query, Raw};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{Endpoint, post};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 

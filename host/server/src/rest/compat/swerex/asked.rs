@@ -1,13 +1,13 @@
 //! Reads JSON bodies as FastAPI does: unknown fields are ignored, and errors have status 422.
 
-use crate::rest::arguments::Raw;
-use crate::rest::endpoint::About;
-use crate::rest::signature::Takes;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use treadle_endpoints::About;
+use treadle_endpoints::arguments::Raw;
+use treadle_endpoints::signature::Takes;
 use utoipa::ToSchema;
 
 /// A JSON object as the body.

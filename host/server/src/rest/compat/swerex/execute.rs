@@ -3,14 +3,14 @@
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
 use super::{Asked, KIND, OUTPUT_BYTES_MAX, own, seconds};
-use crate::rest::arguments::InPath;
-use crate::rest::signature::Answer;
 use crate::sandboxes::{SandboxApp, Task, WITHDRAWN};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::InPath;
+use treadle_endpoints::signature::Answer;
 use treadle_sandbox::{End, Exec};
 use utoipa::ToSchema;
 

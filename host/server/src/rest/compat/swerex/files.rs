@@ -3,8 +3,6 @@
 use super::errors::Problem;
 use super::text::{self, Undecodable};
 use super::{Asked, Empty, absolute, own};
-use crate::rest::arguments::InPath;
-use crate::rest::signature::Answer;
 use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::response::Json;
@@ -12,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::InPath;
+use treadle_endpoints::signature::Answer;
 use treadle_sandbox::{FileKind, Sandbox, SandboxError};
 use utoipa::ToSchema;
 

@@ -13,10 +13,7 @@ mod upload;
 
 pub(super) use asked::{Unprocessable, read_json};
 
-use super::super::endpoint::{Endpoint, get, post, relayed};
 use super::super::sandboxes::host;
-use super::super::signature::Answer;
-use crate::rest::arguments::InPath;
 use crate::sandboxes::{Host, SandboxApp};
 use asked::Asked;
 use axum::extract::State;
@@ -28,6 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
+use treadle_endpoints::arguments::InPath;
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{Endpoint, get, post, relayed};
 use treadle_sandbox::{Sandbox, State as Life};
 use utoipa::ToSchema;
 

@@ -3,8 +3,6 @@
 use super::errors::{ENDED, Problem, SESSION_EXISTS, SESSION_UNKNOWN, TIMEOUT};
 use super::text::{of_terminal, repr};
 use super::{Asked, KIND, observe, own, seconds};
-use crate::rest::arguments::InPath;
-use crate::rest::signature::Answer;
 use crate::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task};
 use axum::extract::State;
 use axum::response::Json;
@@ -12,6 +10,8 @@ use observe::{SwerexBash, SwerexObservation};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treadle_auth::Caller;
+use treadle_endpoints::arguments::InPath;
+use treadle_endpoints::signature::Answer;
 use treadle_sandbox::End;
 use utoipa::ToSchema;
 

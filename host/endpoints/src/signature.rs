@@ -1,8 +1,8 @@
 //! Derives an endpoint's OpenAPI description from its handler's parameters and result, so that the
 //! document can't differ from the code.
 
-use super::arguments::{Body, InPath, LastInPath, Query, Raw};
-use super::endpoint::About;
+use crate::about::About;
+use crate::arguments::{Body, InPath, LastInPath, Query, Raw};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Json, Redirect, Response};
@@ -15,16 +15,16 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
 /// A JSON response, or a refusal.
-pub(crate) type Answer<T> = Result<Json<T>, Response>;
+pub type Answer<T> = Result<Json<T>, Response>;
 
 /// Status 201 with the created object.
-pub(crate) struct Created<T>(pub(crate) T);
+pub struct Created<T>(pub T);
 
 /// Status 202 with the accepted job.
-pub(crate) struct Accepted<T>(pub(crate) T);
+pub struct Accepted<T>(pub T);
 
 /// A response that sets a cookie.
-pub(crate) struct WithCookie<T>(pub(crate) T, pub(crate) String);
+pub struct WithCookie<T>(pub T, pub String);
 
 impl<T: Serialize> IntoResponse for WithCookie<T> {
     fn into_response(self) -> Response {
@@ -33,9 +33,11 @@ impl<T: Serialize> IntoResponse for WithCookie<T> {
 }
 
 /// A redirect that sets cookies.
-pub(crate) struct SeeOther {
-    pub(crate) to: String,
-    pub(crate) cookies: Vec<String>,
+pub struct SeeOther {
+    /// Where it leads.
+    pub to: String,
+    /// The cookies, each as the value of `Set-Cookie`.
+    pub cookies: Vec<String>,
 }
 
 impl IntoResponse for SeeOther {
@@ -62,7 +64,7 @@ impl<T: Serialize> IntoResponse for Accepted<T> {
 }
 
 /// A parameter of a handler.
-pub(crate) trait Takes {
+pub trait Takes {
     /// Adds the parameter to the description.
     fn describe(_: &mut About) {}
 }
@@ -117,7 +119,7 @@ impl<T: ToSchema> Takes for Body<T> {
 }
 
 /// A result of a handler.
-pub(crate) trait Gives {
+pub trait Gives {
     /// Adds the response to the description.
     fn describe(_: &mut About) {}
 }
@@ -162,7 +164,7 @@ impl<G: Gives> Gives for Result<G, Response> {
 }
 
 /// A handler with the parameters `A`.
-pub(crate) trait Signature<A> {
+pub trait Signature<A> {
     /// Adds its parameters and its result to the description.
     fn describe(about: &mut About);
 }
@@ -194,7 +196,7 @@ fn name_of<F>() -> String {
 }
 
 /// The parameters of a path: strings, except for the number of a step.
-pub(super) fn in_path(path: &str) -> Vec<Parameter> {
+pub(crate) fn in_path(path: &str) -> Vec<Parameter> {
     let names = path
         .split('{')
         .skip(1)

@@ -15,13 +15,13 @@ use treadle_wire::{ErrorBody, ErrorCode};
 const REMEDY: &str = "docs/reference/openapi.json has the fields";
 
 /// The first parameter of a path: the name of a program or a job, unless it is other text.
-pub(crate) struct InPath<T = ClientName>(pub(crate) T);
+pub struct InPath<T = ClientName>(pub T);
 
 /// The last parameter of a path.
-pub(crate) struct LastInPath<T>(pub(crate) T);
+pub struct LastInPath<T>(pub T);
 
 /// A type that can be read from a path parameter.
-pub(crate) trait FromPath: Sized {
+pub trait FromPath: Sized {
     /// Reads the text of the parameter of this name.
     fn from_path(field: &str, text: &str) -> Result<Self, Response>;
 }
@@ -77,7 +77,7 @@ async fn in_path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPath
 }
 
 /// The parameters of a query.
-pub(crate) struct Query<T>(pub(crate) T);
+pub struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Response;
@@ -102,7 +102,7 @@ fn query_problem(text: &str) -> ErrorBody {
 }
 
 /// The raw body.
-pub(crate) struct Raw(pub(crate) Bytes);
+pub struct Raw(pub Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Response;
@@ -123,7 +123,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 }
 
 /// A JSON object as the body.
-pub(crate) struct Body<T>(pub(crate) T);
+pub struct Body<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Response;
@@ -137,7 +137,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 }
 
 /// Reads a JSON object.
-pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {
         ErrorBody::new(
             ErrorCode::InvalidJson,
@@ -184,12 +184,12 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
 }
 
 /// Rows per page: 100 by default, at most what the store returns at once.
-pub(crate) fn page_limit(limit: Option<u32>) -> u32 {
+pub fn page_limit(limit: Option<u32>) -> u32 {
     limit.unwrap_or(100).clamp(1, treadle_store::PAGE_ROWS_MAX)
 }
 
 /// The column that `sort` names, and whether the order is ascending.
-pub(crate) fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T, bool), Response> {
+pub fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T, bool), Response> {
     let (name, ascending) = match sort.strip_prefix('-') {
         Some(name) => (name, false),
         None => (sort, true),
@@ -209,15 +209,12 @@ pub(crate) fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T
 }
 
 /// The name in a field.
-pub(crate) fn name(
-    field: &str,
-    text: impl AsRef<str> + Into<String>,
-) -> Result<ClientName, Response> {
+pub fn name(field: &str, text: impl AsRef<str> + Into<String>) -> Result<ClientName, Response> {
     ClientName::parse(field, text).map_err(|error| error_response(&error.into()))
 }
 
 /// The name in a field that may be absent.
-pub(crate) fn optional(field: &str, text: Option<String>) -> Result<Option<ClientName>, Response> {
+pub fn optional(field: &str, text: Option<String>) -> Result<Option<ClientName>, Response> {
     text.map(|text| name(field, text)).transpose()
 }
 

@@ -1,57 +1,22 @@
 //! An endpoint: its path, required permission, handler, errors and documentation. The router, the
 //! guard's table and the OpenAPI document are built from endpoints.
 
-use super::signature::{Signature, in_path};
+use crate::about::{ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length};
+use crate::signature::{Signature, in_path};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
-use std::collections::BTreeSet;
-use treadle_auth::permissions::{Needs, Route};
+use treadle_auth::permissions::Needs;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
-use utoipa::openapi::path::{Operation, OperationBuilder, Parameter};
+use utoipa::openapi::path::OperationBuilder;
 use utoipa::openapi::request_body::RequestBody;
-use utoipa::openapi::schema::Schema;
-use utoipa::openapi::{Content, Ref, RefOr, Response};
-
-/// Largest body of a request that is not a generation request or an upload.
-pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
-
-/// Largest description of an action.
-pub(crate) const ACTION_BYTES_MAX: usize = 8 << 20;
-
-/// The limit on a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
-    /// [`CONTROL_BYTES_MAX`].
-    Control,
-    /// [`ACTION_BYTES_MAX`].
-    Action,
-    /// Same body limit as `Action`; the response is sent when the command exits, with no timeout.
-    Command,
-    /// The configured limit on uploaded policies.
-    Upload,
-    /// No limit here: the gateway reads the body and has its own limits.
-    Relayed,
-}
-
-/// The description of an endpoint, without its handler.
-pub(crate) struct About {
-    /// The method; `None` for all methods.
-    pub(super) method: Option<Method>,
-    pub(super) path: String,
-    pub(super) needs: Needs,
-    pub(super) operation: Operation,
-    pub(super) errors: BTreeSet<ErrorCode>,
-    /// Schemas that the operation refers to.
-    pub(super) schemas: Vec<(String, RefOr<Schema>)>,
-    length: Length,
-}
+use utoipa::openapi::{Content, RefOr, Response};
 
 /// An endpoint whose handler has the state `S`.
-pub(crate) struct Endpoint<S = crate::app::App> {
+pub struct Endpoint<S> {
     about: About,
     handler: MethodRouter<S>,
     around: Option<Around<S>>,
@@ -63,7 +28,7 @@ type Around<S> = fn(&S, MethodRouter<S>) -> MethodRouter<S>;
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {$(
         $(#[$doc])*
-        pub(crate) fn $name<H, T, A, S>(path: &str, needs: Needs, handler: H) -> Endpoint<S>
+        pub fn $name<H, T, A, S>(path: &str, needs: Needs, handler: H) -> Endpoint<S>
         where
             H: Handler<T, S> + Signature<A>,
             T: 'static,
@@ -92,12 +57,7 @@ methods! {
 
 /// An endpoint whose requests are relayed: the gateway reads the body. `method` is `None` for all
 /// methods.
-pub(crate) fn relayed<H, T, S>(
-    method: Option<Method>,
-    path: &str,
-    needs: Needs,
-    handler: H,
-) -> Endpoint<S>
+pub fn relayed<H, T, S>(method: Option<Method>, path: &str, needs: Needs, handler: H) -> Endpoint<S>
 where
     H: Handler<T, S>,
     T: 'static,
@@ -124,15 +84,7 @@ fn bare<S>(
     let operation = OperationBuilder::new()
         .parameters(Some(in_path(path)))
         .build();
-    let about = About {
-        method,
-        path: path.to_owned(),
-        needs,
-        operation,
-        errors: BTreeSet::new(),
-        schemas: Vec::new(),
-        length: Length::Control,
-    };
+    let about = About::new(method, path, needs, operation);
     Endpoint {
         about,
         handler,
@@ -142,43 +94,43 @@ fn bare<S>(
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     /// Sets its summary, one sentence.
-    pub(crate) fn summary(mut self, summary: &str) -> Self {
+    pub fn summary(mut self, summary: &str) -> Self {
         self.about.operation.summary = Some(summary.to_owned());
         self
     }
 
     /// Sets its description, beyond the summary.
-    pub(crate) fn details(mut self, details: &str) -> Self {
+    pub fn details(mut self, details: &str) -> Self {
         self.about.operation.description = Some(details.to_owned());
         self
     }
 
     /// Adds errors beside those of the guard and of its parameters.
-    pub(crate) fn fails(mut self, codes: &[ErrorCode]) -> Self {
+    pub fn fails(mut self, codes: &[ErrorCode]) -> Self {
         self.about.errors.extend(codes);
         self
     }
 
     /// Adds a JSON response that its signature does not imply.
-    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, what: &str) -> Self {
+    pub fn answers<T: ToSchema>(mut self, status: u16, what: &str) -> Self {
         self.about.answers::<T>(status, what);
         self
     }
 
     /// Adds a response that is not JSON.
-    pub(crate) fn answers_as(mut self, kind: &str, what: &str) -> Self {
+    pub fn answers_as(mut self, kind: &str, what: &str) -> Self {
         self.about.add_answer("200", kind, what, None);
         self
     }
 
     /// Adds a response without a body.
-    pub(crate) fn answers_nothing(mut self, status: u16, what: &str) -> Self {
+    pub fn answers_nothing(mut self, status: u16, what: &str) -> Self {
         self.about.answers_nothing(status, what);
         self
     }
 
     /// The engine's response is relayed, with any status.
-    pub(crate) fn answers_as_the_engine(mut self) -> Self {
+    pub fn answers_as_the_engine(mut self) -> Self {
         let what = "The engine's response.";
         self.about.add_answer("200", "application/json", what, None);
         // Of any kind, or empty.
@@ -189,13 +141,13 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     }
 
     /// Sets a JSON body that its signature does not imply.
-    pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
+    pub fn takes<T: ToSchema>(mut self) -> Self {
         self.about.takes::<T>();
         self
     }
 
     /// Its body is an uploaded policy.
-    pub(crate) fn takes_upload(mut self) -> Self {
+    pub fn takes_upload(mut self) -> Self {
         self.about.length = Length::Upload;
         let mut body = RequestBody::new();
         for kind in ["application/wasm", "multipart/form-data"] {
@@ -208,96 +160,31 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     }
 
     /// Its body may be as large as that of an action.
-    pub(crate) fn takes_action(mut self) -> Self {
+    pub fn takes_action(mut self) -> Self {
         self.about.length = Length::Action;
         self
     }
 
     /// Its body is a command; the response is sent when the command exits.
-    pub(crate) fn takes_command(mut self) -> Self {
+    pub fn takes_command(mut self) -> Self {
         self.about.length = Length::Command;
         self
     }
 
     /// Wraps the handler.
-    pub(crate) fn around(mut self, around: Around<S>) -> Self {
+    pub fn around(mut self, around: Around<S>) -> Self {
         self.around = Some(around);
         self
     }
 
     /// Its description, for the document and the guard.
-    pub(crate) fn into_about(self) -> About {
+    pub fn into_about(self) -> About {
         self.about
     }
 }
 
-impl About {
-    /// The route for the guard's table.
-    pub(crate) fn route(&self) -> Route {
-        Route {
-            method: self.method.clone(),
-            path: self.path.clone(),
-            needs: self.needs,
-            relayed: matches!(self.length, Length::Relayed | Length::Command),
-            bytes_max: match self.length {
-                Length::Control => Some(CONTROL_BYTES_MAX),
-                Length::Action | Length::Command => Some(ACTION_BYTES_MAX),
-                Length::Upload | Length::Relayed => None,
-            },
-        }
-    }
-
-    /// Adds a JSON response.
-    pub(super) fn answers<T: ToSchema>(&mut self, status: u16, what: &str) {
-        let schema = self.refer::<T>();
-        self.add_answer(&status.to_string(), "application/json", what, Some(schema));
-    }
-
-    /// Adds a response without a body.
-    pub(super) fn answers_nothing(&mut self, status: u16, what: &str) {
-        let responses = &mut self.operation.responses.responses;
-        responses.insert(status.to_string(), RefOr::T(Response::new(what)));
-    }
-
-    fn add_answer(&mut self, status: &str, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
-        let mut response = Response::new(what);
-        response
-            .content
-            .insert(kind.to_owned(), Content::new(schema));
-        let responses = &mut self.operation.responses.responses;
-        responses.insert(status.to_owned(), RefOr::T(response));
-    }
-
-    /// Sets a JSON body.
-    pub(super) fn takes<T: ToSchema>(&mut self) {
-        let schema = self.refer::<T>();
-        let mut body = RequestBody::new();
-        let content = Content::new(Some(schema));
-        body.content.insert("application/json".to_owned(), content);
-        self.operation.request_body = Some(body);
-    }
-
-    /// Adds parameters of the query or the head.
-    pub(super) fn parameters(&mut self, parameters: Vec<Parameter>) {
-        let all = self.operation.parameters.get_or_insert_default();
-        all.extend(parameters);
-    }
-
-    /// A reference to a schema, which becomes part of the document; lists and maps have no name of
-    /// their own.
-    fn refer<T: ToSchema>(&mut self) -> RefOr<Schema> {
-        let name = T::name().into_owned();
-        T::schemas(&mut self.schemas);
-        if matches!(&*name, "Vec" | "BTreeMap" | "Value") {
-            return T::schema();
-        }
-        self.schemas.push((name.clone(), T::schema()));
-        Ref::from_schema_name(name).into()
-    }
-}
-
 /// The routes of some endpoints; `upload_bytes_max` bounds those that take an uploaded policy.
-pub(crate) fn router<S>(endpoints: Vec<Endpoint<S>>, state: S, upload_bytes_max: usize) -> Router
+pub fn router<S>(endpoints: Vec<Endpoint<S>>, state: S, upload_bytes_max: usize) -> Router
 where
     S: Clone + Send + Sync + 'static,
 {
@@ -316,7 +203,7 @@ where
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };
-        router = router.route(&about.path, handler);
+        router = router.route(about.path(), handler);
     }
     router.with_state(state)
 }

@@ -1,0 +1,18 @@
+//! Endpoints of the HTTP API. An [`Endpoint`] has a path, the permission that it needs, a handler,
+//! errors and documentation; router, guard and the OpenAPI document are made of endpoints.
+//!
+//! Parameters and results of a handler describe themselves ([`signature`]), and the extractors of
+//! [`arguments`] name the field at fault.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "an early answer is a whole response; it is returned once, not propagated"
+)]
+
+mod about;
+pub mod arguments;
+mod endpoint;
+pub mod signature;
+
+pub use about::{ACTION_BYTES_MAX, About};
+pub use endpoint::{Endpoint, delete, get, patch, post, put, relayed, router};
