@@ -1,10 +1,7 @@
 //! What REST handlers share.
 
-use crate::actions::Actions;
 use crate::broker_status::Status;
 use crate::demo_comparison::DemoView;
-use crate::nodes::Nodes;
-use crate::sandboxes::{Host, SandboxApp, Tenants};
 use crate::streams::OpenStreams;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +11,9 @@ use treadle_engines::EngineWatch;
 use treadle_engines::transfers::Node;
 use treadle_gateway::GatewayState;
 use treadle_registry::PluginRegistry;
+use treadle_runs::actions::Actions;
+use treadle_runs::nodes::Nodes;
+use treadle_runs::sandboxes::{Host, SandboxApp, Tenants};
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
 use treadle_whatif::WhatIfQueue;

@@ -4,36 +4,27 @@
 //! [`start::Daemon`] puts the parts together. Only the scheduler owns the core; REST and the
 //! gateway talk to it through a handle.
 
-mod actions;
 pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
 pub mod demo_comparison;
 mod engine_profiles;
-mod held_action;
 mod history;
-mod instant;
-mod kept;
-mod links;
-mod machine;
 mod maintenance;
 mod memory;
 pub mod messaging;
 pub mod metrics;
 pub mod node_agent;
-mod nodes;
 mod policy_metrics;
-mod proxy;
 mod rest;
-mod sandboxes;
 pub mod start;
 mod start_error;
 mod store_health;
 pub mod streams;
 
-pub use actions::SUPERVISE_SUBCOMMAND;
 pub use rest::routes;
-pub use sandboxes::{KEEP_SUBCOMMAND, look_at_cluster, try_sandbox};
 pub use treadle_actions::supervisor_main;
+pub use treadle_runs::actions::SUPERVISE_SUBCOMMAND;
+pub use treadle_runs::sandboxes::{KEEP_SUBCOMMAND, look_at_cluster, try_sandbox};
 pub use treadle_sandbox::{look, sandbox_main};

@@ -1,6 +1,5 @@
 //! Why a daemon did not start.
 
-use std::net::SocketAddr;
 use treadle_engines::transfers::NodeError;
 use treadle_registry as policies;
 use treadle_scheduler::recovery;
@@ -8,17 +7,9 @@ use treadle_scheduler::recovery;
 /// Why a daemon did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The port is in use or not permitted.
-    #[error("can't listen on {addr}: {error}; choose another with --listen")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// The system's error.
-        error: std::io::Error,
-    },
-    /// Files of TLS can't be used.
-    #[error("{0}; see `[tls]` of the configuration")]
-    Tls(#[from] treadle_trust::TlsError),
+    /// It can't listen, or its actions or sandboxes do not start.
+    #[error(transparent)]
+    Part(#[from] treadle_runs::StartError),
     /// The store does not open.
     #[error("{0}")]
     Store(#[from] treadle_store::StoreError),
@@ -53,12 +44,6 @@ pub enum StartError {
     /// All gateway ids have been used.
     #[error("the store has no gateway ids left; start with a new one (store.url or store.schema)")]
     Gateways,
-    /// This machine can't run sandboxes.
-    #[error("{0}; see `[sandboxes]` of the configuration")]
-    Sandboxes(#[from] treadle_sandbox::SandboxError),
-    /// The executor of actions does not start.
-    #[error("{0}; see `[actions]` of the configuration")]
-    Actions(#[from] treadle_actions::ExecutorError),
     /// The GPUs for actions are missing.
     #[error("{0}")]
     Gpus(#[from] treadle_actions::GpuError),
@@ -76,14 +61,6 @@ pub enum StartError {
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),
-    /// A node's agent can't keep its state.
-    #[error("{folder} can't be used: {error}; choose another folder with --folder")]
-    NodeFolder {
-        /// The folder.
-        folder: String,
-        /// The cause.
-        error: std::io::Error,
-    },
 }
 
 impl From<treadle_config::ConfigError> for StartError {

@@ -1,6 +1,5 @@
 //! The scheduler's end of gateways' connections.
 
-use crate::links::{upgraded, write_lines};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::Response;
@@ -9,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::mpsc::unbounded_channel;
 use treadle_core::Origin;
 use treadle_model::GatewayId;
+use treadle_runs::links::{upgraded, write_lines};
 use treadle_scheduler::link::FromGateway;
 use treadle_scheduler::link::{LineError, PROTOCOL, read_line};
 use treadle_scheduler::{ConnectionId, DriverHandle, DriverStopped, LinkInput};

@@ -2,11 +2,8 @@
 
 use super::candidate::{LeaderSlot, run_candidate};
 use super::routes;
-use crate::actions::actions_folder;
-use crate::machine;
-use crate::proxy::{Proxy, connector};
 use crate::rest::cors;
-use crate::start::{EndCause, StartError, listen, serve_limits};
+use crate::start::{EndCause, StartError};
 use crate::start::{GatewayContext, gateway_state};
 use crate::streams::OpenStreams;
 use std::net::SocketAddr;
@@ -22,6 +19,10 @@ use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
 use treadle_gateway::{GatewayState, PayloadWriter, RequestIds};
 use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
+use treadle_runs::actions::actions_folder;
+use treadle_runs::machine;
+use treadle_runs::proxy::{Proxy, connector};
+use treadle_runs::{listen, serve_limits};
 use treadle_scheduler::link::Withdrawn;
 use treadle_store::{Candidate, Store};
 
@@ -178,7 +179,7 @@ fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
         url => url.trim_end_matches('/').to_owned(),
     };
     let name = match cluster.name.as_str() {
-        "" => crate::machine::name(addr),
+        "" => treadle_runs::machine::name(addr),
         name => name.to_owned(),
     };
     Candidate { name, url }

@@ -1,11 +1,11 @@
 //! Forwarding requests to other daemons.
 
-use crate::proxy::{Proxy, Unreachable};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Response, header};
 use treadle_auth::relay;
 use treadle_http::{ClientAddress, refuse};
+use treadle_runs::proxy::{Proxy, Unreachable};
 use treadle_wire::ErrorCode;
 
 /// Forwards a request to another daemon, authenticated by the daemons' shared secret.

@@ -4,8 +4,6 @@ use super::member::Parts;
 use super::proxy::{no_scheduler, pass_on};
 use super::subject;
 use crate::cluster::link::serve_link;
-use crate::links::knows_secret;
-use crate::nodes;
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::{self, generation, identity, session};
 use axum::Router;
@@ -23,6 +21,8 @@ use treadle_auth::relay::{self, Way};
 use treadle_endpoints::router as router_of;
 use treadle_endpoints::signature::Answer;
 use treadle_http::{ClientAddress, refuse};
+use treadle_runs::links::knows_secret;
+use treadle_runs::nodes;
 use treadle_wire::ErrorCode;
 
 /// Serves generation requests and gateways' connections here, and forwards the rest to the

@@ -1,7 +1,6 @@
 //! Finding the shard of a request, by the job or the program that it names.
 
 use super::member::{Parts, Shard};
-use crate::nodes;
 use crate::rest::forward;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
@@ -14,6 +13,7 @@ use treadle_endpoints::ACTION_BYTES_MAX;
 use treadle_gateway::routing::shard_of;
 use treadle_http::{error_response, refuse};
 use treadle_model::{ClientName, Tenant};
+use treadle_runs::nodes;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// The header with the shard of a request.

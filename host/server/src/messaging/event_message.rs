@@ -1,11 +1,11 @@
 //! An event of the journal as a message.
 
-use crate::instant::rfc3339;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
 use treadle_model::tenant::split;
+use treadle_runs::rfc3339;
 use treadle_store::EventRow;
 
 /// Version of the body's schema. It is increased when a field changes its meaning or is removed;

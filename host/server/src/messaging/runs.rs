@@ -6,7 +6,6 @@
 
 use super::commands::{Consumer, Failure as Reason};
 use super::effects;
-use crate::actions::{ActionView, Actions, Admitted, Failure, OutputView, Submission};
 use crate::app::App;
 use crate::broker_status::{Outcome, Status};
 use serde_json::Value;
@@ -16,6 +15,7 @@ use tokio::task::JoinSet;
 use treadle_broker::{Broker, BrokerError, Delivery, Reply};
 use treadle_endpoints::arguments::parse;
 use treadle_model::Tenant;
+use treadle_runs::actions::{ActionView, Actions, Admitted, Failure, OutputView, Submission};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Most unsettled messages, whose clients wait for a reply.

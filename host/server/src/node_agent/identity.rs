@@ -1,10 +1,10 @@
 //! The identity of a node, stored in its folder.
 
-use crate::nodes::MARK_CHARS;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use treadle_runs::nodes::MARK_CHARS;
 use treadle_sandbox::random_name;
 
 /// Length of the id of an agent's run.

@@ -2,8 +2,6 @@
 
 use super::identity::Identity;
 use super::upstream::Upstream;
-use crate::links::write_lines;
-use crate::nodes::{FromNode, Hello, PATH, PROTOCOL, Start, ToNode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +10,8 @@ use treadle_actions::{ActionOrder, Executor};
 use treadle_config::Secret;
 use treadle_gateway::routing::{DialError, dial};
 use treadle_model::Span;
+use treadle_runs::links::write_lines;
+use treadle_runs::nodes::{FromNode, Hello, PATH, PROTOCOL, Start, ToNode};
 use treadle_sandbox::Sandboxes;
 use treadle_scheduler::link::{LineError, add_line, read_line};
 use treadle_trust::Connector;

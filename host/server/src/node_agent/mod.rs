@@ -1,7 +1,7 @@
 //! The agent of a node (`treadle node-agent`): a machine that runs sandboxes for a daemon.
 //!
 //! It has sandboxes and an executor of actions, and makes no decisions. The daemon starts attempts
-//! over the link that the agent opens ([`crate::nodes`] is the other end), and forwards requests
+//! over the link that the agent opens ([`treadle_runs::nodes`] is the other end), and forwards requests
 //! about sandboxes, vouching for their callers. While the daemon is unreachable, attempts continue,
 //! their ends are stored, and nothing new starts.
 
@@ -12,12 +12,6 @@ mod routes;
 mod turns;
 mod upstream;
 
-use crate::actions::settings;
-use crate::nodes::Hello;
-use crate::proxy::connector;
-use crate::sandboxes::{self, Host, SandboxApp, Tenants};
-use crate::start::{StartError, listen, serve_limits};
-use crate::{machine, node_agent::upstream::Upstream};
 use identity::Identity;
 use outputs::FileOutputs;
 use std::io;
@@ -31,6 +25,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use treadle_actions::{Executor, ExecutorConfig, recover};
 use treadle_config::Config;
 use treadle_http::serve;
+use treadle_runs::actions::settings;
+use treadle_runs::nodes::Hello;
+use treadle_runs::proxy::connector;
+use treadle_runs::sandboxes::{self, Host, SandboxApp, Tenants};
+use treadle_runs::{StartError, listen, machine, serve_limits};
+use upstream::Upstream;
 
 /// The default folder of an agent's state.
 const FOLDER: &str = "/var/lib/treadle";

@@ -1,10 +1,7 @@
 //! Routes of an agent: requests about its sandboxes that its daemon forwards, its health, and its
 //! metrics.
 
-use crate::links::knows_secret;
-use crate::nodes::{LIST_PATH, SIGNED_PATH, SNAPSHOTS_PATH};
 use crate::rest::{FileQuery, is_sandbox_well, sandbox_router};
-use crate::sandboxes::{Listed, ListedSnapshot, SandboxApp};
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -16,6 +13,9 @@ use treadle_auth::relay::Vouched;
 use treadle_auth::{Caller, Principal, PrincipalKind, relay};
 use treadle_config::Secret;
 use treadle_http::refuse;
+use treadle_runs::links::knows_secret;
+use treadle_runs::nodes::{LIST_PATH, SIGNED_PATH, SNAPSHOTS_PATH};
+use treadle_runs::sandboxes::{Listed, ListedSnapshot, SandboxApp};
 use treadle_wire::ErrorCode;
 
 #[derive(Clone)]

@@ -1,14 +1,14 @@
 //! Permits of commands, which the daemon grants.
 
 use super::upstream::Upstream;
-use crate::actions::Failure;
-use crate::held_action::{HeldAction, TOKEN_CHARS};
-use crate::nodes::{Answer, Question, refusal};
-use crate::sandboxes::Turns;
 use async_trait::async_trait;
 use std::sync::Arc;
 use treadle_actions::{Executor, Hold};
 use treadle_model::{ActionId, Tenant};
+use treadle_runs::actions::Failure;
+use treadle_runs::nodes::{Answer, Question, refusal};
+use treadle_runs::sandboxes::Turns;
+use treadle_runs::{HeldAction, TOKEN_CHARS};
 use treadle_sandbox::random_name;
 
 /// Requests permits from the daemon.

@@ -1,9 +1,6 @@
 //! An agent's messages for its daemon, and the answers that it waits for.
 
 use super::outputs::FileOutputs;
-use crate::actions::Failure;
-use crate::machine;
-use crate::nodes::{Answer, AttemptKey, Ended, FromNode, Known, NodeLoad, Question, refusal};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
@@ -17,6 +14,11 @@ use tokio::sync::{oneshot, watch};
 use treadle_actions::Recovery;
 use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
+use treadle_runs::actions::Failure;
+use treadle_runs::machine;
+use treadle_runs::nodes::{
+    Answer, AttemptKey, Ended, FromNode, Known, NodeLoad, Question, refusal,
+};
 use treadle_sandbox::Sandboxes;
 
 /// How often the node's load is measured.

@@ -2,7 +2,6 @@
 
 use super::Endpoint;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
-use crate::actions::{ActionView, Actions, Failure, OutputView, Submission};
 use crate::app::App;
 use crate::commands::ActionReport;
 use axum::extract::{FromRequest, Request, State};
@@ -17,6 +16,7 @@ use treadle_endpoints::signature::{Answer, Takes};
 use treadle_endpoints::{About, delete, get, post};
 use treadle_http::error_response;
 use treadle_model::ActionId;
+use treadle_runs::actions::{ActionView, Actions, Failure, OutputView, Submission};
 use treadle_store::{ActionPage, ActionRow};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};

@@ -2,8 +2,6 @@
 
 use super::compat::e2b::{FileQuery, called};
 use super::sandboxes::check_images;
-use crate::nodes::{Nodes, Own, Place, SIGNED_PATH, mark_of_sandbox};
-use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::request::Parts;
@@ -14,6 +12,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use treadle_auth::Principal;
 use treadle_http::refuse;
+use treadle_runs::nodes::{Nodes, Own, Place, SIGNED_PATH, mark_of_sandbox};
+use treadle_runs::sandboxes::{Host, SandboxApp};
 use treadle_wire::ErrorCode;
 
 /// Largest body that is inspected; the guard admits no larger ones.

@@ -43,7 +43,6 @@ mod whatif;
 pub(crate) mod workers;
 
 use crate::app::App;
-use crate::sandboxes::SandboxApp;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -60,6 +59,7 @@ use treadle_auth::permissions::{Permissions, Route};
 use treadle_endpoints::About;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_wire::ErrorCode;
 
 /// How long a reader waits for the journal's writer, at most.
@@ -194,7 +194,7 @@ pub(crate) fn router(app: App) -> Router {
     let forward = from_fn_with_state(app.sandbox_app(), forward::forward);
     let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
     let link = Router::new()
-        .route(crate::nodes::PATH, get(nodes::connect))
+        .route(treadle_runs::nodes::PATH, get(nodes::connect))
         .with_state(app.clone());
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());

@@ -3,7 +3,6 @@
 use super::Endpoint;
 use super::{not_audited, refuse};
 use crate::app::App;
-use crate::nodes::NodeRow;
 use axum::extract::{Request, State};
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use treadle_auth::{Caller, Change};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{get, patch};
+use treadle_runs::nodes::NodeRow;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
@@ -36,7 +36,7 @@ pub(super) async fn connect(State(app): State<App>, request: Request) -> Respons
                        cluster.secret of the nodes (docs/sandboxes.md)";
         return refuse(ErrorCode::Forbidden, message);
     };
-    crate::nodes::connect(nodes, actions, request)
+    treadle_runs::nodes::connect(nodes, actions, request)
 }
 
 /// The nodes of this daemon.

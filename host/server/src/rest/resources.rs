@@ -4,7 +4,6 @@ use super::Endpoint;
 use super::actions::{failed, running};
 use super::stopped;
 use crate::app::App;
-use crate::nodes::own_name;
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -20,6 +19,7 @@ use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{get, put};
 use treadle_http::error_response;
 use treadle_model::{Span, Timestamp};
+use treadle_runs::nodes::own_name;
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 

@@ -1,7 +1,6 @@
 //! Sandboxes of programs, and their images.
 
 use super::actions::failed;
-use crate::sandboxes::{Host, Listed, SandboxApp, refused, state_name};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,7 @@ use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::{Answer, Created};
 use treadle_endpoints::{Endpoint, delete, get, post, put};
 use treadle_http::{error_response, refuse};
+use treadle_runs::sandboxes::{Host, Listed, SandboxApp, refused, state_name};
 use treadle_sandbox::{OnExpiry, Sandbox, SandboxError, SandboxSpec, State as Life, Status};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;

@@ -1,7 +1,6 @@
 //! Snapshots of sandboxes' files, from which sandboxes are created.
 
 use super::sandboxes::{host, own, told};
-use crate::sandboxes::{ListedSnapshot, SandboxApp};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use treadle_auth::permissions::{RUN, VIEW};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::{Answer, Created};
 use treadle_endpoints::{Endpoint, delete, get, post};
+use treadle_runs::sandboxes::{ListedSnapshot, SandboxApp};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 

@@ -1,7 +1,7 @@
 //! Starting and stopping a daemon: the order in which its parts come up, and
 //! the reverse in which they go down.
 
-use super::{EndCause, GatewayContext, Leading, StartError, keep_hash_key, listen, serve_limits};
+use super::{EndCause, GatewayContext, Leading, StartError, keep_hash_key};
 use crate::app::App;
 use crate::rest::{self, cors};
 use std::net::SocketAddr;
@@ -12,6 +12,7 @@ use treadle_auth::{Auth, FirstToken};
 use treadle_config::Config;
 use treadle_engines::transfers::Node;
 use treadle_http::serve;
+use treadle_runs::{listen, serve_limits};
 use treadle_store::{Candidate, Store};
 
 /// How long a daemon waits for the store's last leader to go.

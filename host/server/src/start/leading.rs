@@ -3,14 +3,11 @@
 
 use super::StartError;
 use super::pruning::prune_forever;
-use crate::actions::{Actions, Running};
 use crate::app::App;
 use crate::engine_profiles;
 use crate::history::sample_forever;
-use crate::kept::Kept;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
-use crate::sandboxes::{self, Host, Tenants};
 use crate::streams::OpenStreams;
 use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
@@ -34,6 +31,9 @@ use treadle_model::WorkerId;
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
+use treadle_runs::Kept;
+use treadle_runs::actions::{Actions, Running};
+use treadle_runs::sandboxes::{self, Host, Tenants};
 use treadle_sandbox::Sandboxes;
 use treadle_scheduler::orders::Order;
 use treadle_scheduler::recovery;

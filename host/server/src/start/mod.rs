@@ -4,12 +4,10 @@
 mod daemon;
 mod end_cause;
 mod leading;
-mod listen;
 mod pruning;
 
 pub use crate::start_error::StartError;
 pub use daemon::Daemon;
 pub use end_cause::EndCause;
 pub(crate) use leading::{GatewayContext, Leading, gateway_state, keep_hash_key};
-pub use listen::raise_files;
-pub(crate) use listen::{listen, serve_limits};
+pub use treadle_runs::raise_files;

@@ -1,10 +1,10 @@
 //! Removes expired rows from the store.
 
 use crate::app::App;
-use crate::kept::Kept;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_config::Config;
+use treadle_runs::Kept;
 use treadle_store::{PRUNE_BODIES_MAX, Retention};
 
 /// Pause between two removals of old rows.

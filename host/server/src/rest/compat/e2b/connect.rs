@@ -2,8 +2,6 @@
 //! their clients read.
 
 use super::{CONNECT_JSON, JSON};
-use crate::actions::Failure;
-use crate::sandboxes::refused;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +13,8 @@ use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use treadle_runs::actions::Failure;
+use treadle_runs::sandboxes::refused;
 use treadle_sandbox::SandboxError;
 use treadle_wire::{ErrorBody, ErrorCode};
 

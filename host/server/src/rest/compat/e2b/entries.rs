@@ -1,10 +1,10 @@
 //! Files of a sandbox in envd's format.
 
 use super::users::{Users, plain};
-use crate::instant::rfc3339;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use treadle_runs::rfc3339;
 use treadle_sandbox::{Entry, FileKind, Sandbox, SandboxError};
 
 /// Most links that are followed in a row.

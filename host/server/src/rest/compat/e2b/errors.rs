@@ -2,13 +2,13 @@
 //! including the guard's, also have `error`.
 
 use super::JSON;
-use crate::actions::Failure;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::{Value, json};
+use treadle_runs::actions::Failure;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Prefixes of the paths of E2B's API.

@@ -5,7 +5,6 @@ use super::entries::{at, behind, told};
 use super::routing::{Reached, reach};
 use super::users::{User, Users, named_user};
 use super::{CONNECT_JSON, JSON, input, watching};
-use crate::sandboxes::SandboxApp;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_sandbox::FileKind;
 
 /// Most levels of folders that are listed.

@@ -1,7 +1,6 @@
 //! Reading bodies of calls to envd, with limits.
 
 use super::connect::{self, Fault};
-use crate::sandboxes::SandboxApp;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::HeaderMap;
 use bytes::BytesMut;
@@ -11,6 +10,7 @@ use tokio::time::timeout;
 use treadle_auth::Principal;
 use treadle_http::InUse;
 use treadle_http::body::{self, BodyLimits};
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_wire::ErrorBody;
 
 /// Largest message: the input written to a command at once, and its envelope.

@@ -3,13 +3,13 @@
 
 use super::errors::refuse;
 use super::users::base64_of;
-use crate::sandboxes::Host;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_model::Tenant;
+use treadle_runs::sandboxes::Host;
 use treadle_sandbox::Sandbox;
 use treadle_wire::ErrorCode;
 

@@ -2,7 +2,6 @@
 
 use super::errors::refuse;
 use super::view::{self, E2bDetails};
-use crate::sandboxes::{Listed, SandboxApp};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Json, Response};
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::Query;
 use treadle_endpoints::signature::Answer;
+use treadle_runs::sandboxes::{Listed, SandboxApp};
 use treadle_sandbox::State as Life;
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
@@ -113,7 +113,7 @@ impl SandboxesQuery {
                 view::template(&sandbox.spec.image) == *wanted || sandbox.spec.image == *wanted
             });
             // Times of one zone sort as text, without the suffix.
-            let created = crate::instant::rfc3339(sandbox.created_at_us);
+            let created = treadle_runs::rfc3339(sandbox.created_at_us);
             let in_time = after.is_none_or(|after| created.trim_end_matches('Z') > after);
             let is_there = view::is_there(sandbox) && in_time;
             is_there && in_state && of_template && wanted.iter().all(of_owner)

@@ -29,12 +29,12 @@ pub(crate) use errors::in_form;
 pub(crate) use routing::{called, health, is_well};
 pub(crate) use transfer::FileQuery;
 
-use crate::sandboxes::SandboxApp;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::routing::MethodRouter;
 use treadle_auth::permissions::{Needs, RUN, VIEW};
 use treadle_endpoints::{Endpoint, delete, get, post, relayed};
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_wire::ErrorCode;
 
 /// The version of envd whose calls are served; clients adapt to it.

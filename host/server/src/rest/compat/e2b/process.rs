@@ -6,7 +6,6 @@ use super::routing::{Reached, reach};
 use super::start::{self, follow};
 use super::users::bytes_of;
 use super::{CONNECT_JSON, JSON};
-use crate::sandboxes::{Process, SandboxApp};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
+use treadle_runs::sandboxes::{Process, SandboxApp};
 
 /// Default timeout of a unary call.
 const CALL_MAX: Duration = Duration::from_mins(1);

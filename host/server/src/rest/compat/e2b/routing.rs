@@ -10,7 +10,6 @@ use super::keys;
 use super::users::base64_of;
 use crate::app::App;
 use crate::rest::forward::forward_call;
-use crate::sandboxes::{Host, SandboxApp, refused};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use treadle_auth::{Caller, Principal, Scope};
+use treadle_runs::sandboxes::{Host, SandboxApp, refused};
 use treadle_sandbox::{Sandbox, State as Life};
 use treadle_wire::{ErrorBody, ErrorCode};
 

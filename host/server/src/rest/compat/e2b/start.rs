@@ -4,7 +4,6 @@ use super::connect::{self, Code, Fault, Sender};
 use super::process::without_pty;
 use super::routing::Reached;
 use super::users::{User, Users, base64_of, named_user};
-use crate::sandboxes::{Finish, NotStarted, Order, Reader, Said, Told, Way};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
 use serde::Deserialize;
@@ -13,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
+use treadle_runs::sandboxes::{Finish, NotStarted, Order, Reader, Said, Told, Way};
 use treadle_sandbox::{End, Exec, Input, SandboxError};
 
 /// The tool name of these commands.
@@ -225,7 +225,7 @@ fn end(finish: Finish) -> Result<Value, Fault> {
         Finish::Late => return Err(connect::late()),
         // The command may have been correct.
         Finish::Withdrawn => {
-            let message = crate::sandboxes::WITHDRAWN;
+            let message = treadle_runs::sandboxes::WITHDRAWN;
             return Err(Fault::new(Code::Internal, message));
         }
         Finish::Ended(End::Gone) => return Err(Fault::gone()),

@@ -3,7 +3,6 @@
 use super::errors::{refuse, told_as};
 use super::filesystem::Place;
 use super::routing::{Signature, reach};
-use crate::sandboxes::{Host, SandboxApp};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -16,6 +15,7 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::Query;
+use treadle_runs::sandboxes::{Host, SandboxApp};
 use treadle_sandbox::{FileKind, Sandbox, SandboxError};
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -76,7 +76,7 @@ impl FileQuery {
 /// The refusal for a file that can't be opened.
 pub(super) fn unreached(error: &SandboxError) -> Response {
     let SandboxError::File { error: cause, .. } = error else {
-        return super::errors::told(&crate::sandboxes::refused(error));
+        return super::errors::told(&treadle_runs::sandboxes::refused(error));
     };
     refuse_file(cause.kind(), error.to_string())
 }

@@ -1,11 +1,11 @@
 //! Paths of E2B that treadle does not support, refused by name.
 
 use super::errors::refuse;
-use crate::sandboxes::SandboxApp;
 use axum::extract::Request;
 use axum::response::Response;
 use treadle_auth::permissions::RUN;
 use treadle_endpoints::{Endpoint, relayed};
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_wire::ErrorCode;
 
 const PATHS: [&str; 6] = [

@@ -3,7 +3,6 @@
 use super::errors::refuse;
 use super::filesystem::Place;
 use super::transfer::{FileQuery, refuse_file, unreached};
-use crate::sandboxes::SandboxApp;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{HeaderMap, header};
@@ -20,6 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::Query;
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_sandbox::{FileKind, Sandbox};
 use treadle_wire::ErrorCode;
 

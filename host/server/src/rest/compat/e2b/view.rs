@@ -1,11 +1,11 @@
 //! Sandboxes as E2B's clients see them.
 
 use super::{BASE, ENVD_VERSION, HIDDEN};
-use crate::instant::rfc3339;
-use crate::sandboxes::Listed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use treadle_runs::rfc3339;
+use treadle_runs::sandboxes::Listed;
 use treadle_sandbox::{OnExpiry, SYSTEM_IMAGE, Sandbox, State, Status};
 use utoipa::ToSchema;
 

@@ -3,12 +3,12 @@
 use super::connect::{self, Code, Fault, Sender};
 use super::filesystem::{About, Place, user_of};
 use super::routing::Reached;
-use crate::sandboxes::{Change, Watch};
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use treadle_runs::sandboxes::{Change, Watch};
 
 /// How often a folder is checked for a stream.
 const LOOK: Duration = Duration::from_millis(200);

@@ -7,7 +7,6 @@ mod single;
 
 use super::super::sandboxes::host;
 use super::swerex::{Unprocessable, read_json};
-use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Json;
@@ -20,6 +19,7 @@ use treadle_auth::permissions::RUN;
 use treadle_endpoints::arguments::{Query, Raw};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, post};
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 

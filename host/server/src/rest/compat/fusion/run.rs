@@ -3,14 +3,14 @@
 use super::languages::{FILE, Language};
 use super::single::Single;
 use super::{FusionAnswer, FusionRequest, FusionResult, KIND};
-use crate::actions::Failure;
-use crate::sandboxes::{Host, Task};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use treadle_model::Tenant;
+use treadle_runs::actions::Failure;
+use treadle_runs::sandboxes::{Host, Task};
 use treadle_sandbox::{End, Exec, FileKind, Input, Sandbox, SandboxError, SandboxSpec};
 
 /// Largest part of each output that is returned, in bytes.
@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
             }
             // The code may have been correct.
             _ if work.is_withdrawn() => {
-                let message = crate::sandboxes::WITHDRAWN;
+                let message = treadle_runs::sandboxes::WITHDRAWN;
                 return Err(NotRun(message.to_owned()));
             }
             End::Exited(code) => (code, ""),

@@ -1,11 +1,11 @@
 //! A sandbox for one request, removed in any case at its end.
 
-use crate::actions::Failure;
-use crate::sandboxes::Host;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use treadle_model::Tenant;
+use treadle_runs::actions::Failure;
+use treadle_runs::sandboxes::Host;
 use treadle_sandbox::{Sandbox, SandboxSpec};
 use treadle_wire::ErrorCode;
 

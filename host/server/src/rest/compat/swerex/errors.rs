@@ -1,12 +1,12 @@
 //! Errors in the format of SWE-ReX's server: the client raises the named class.
 
 use super::text::repr;
-use crate::actions::Failure;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
+use treadle_runs::actions::Failure;
 use treadle_sandbox::SandboxError;
 use utoipa::ToSchema;
 

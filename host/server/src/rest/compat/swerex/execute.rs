@@ -3,7 +3,6 @@
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
 use super::{Asked, KIND, OUTPUT_BYTES_MAX, own, seconds};
-use crate::sandboxes::{SandboxApp, Task, WITHDRAWN};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use std::collections::BTreeMap;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
+use treadle_runs::sandboxes::{SandboxApp, Task, WITHDRAWN};
 use treadle_sandbox::{End, Exec};
 use utoipa::ToSchema;
 

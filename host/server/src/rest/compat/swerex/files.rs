@@ -3,7 +3,6 @@
 use super::errors::Problem;
 use super::text::{self, Undecodable};
 use super::{Asked, Empty, absolute, own};
-use crate::sandboxes::SandboxApp;
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_sandbox::{FileKind, Sandbox, SandboxError};
 use utoipa::ToSchema;
 

@@ -14,7 +14,6 @@ mod upload;
 pub(super) use asked::{Unprocessable, read_json};
 
 use super::super::sandboxes::host;
-use crate::sandboxes::{Host, SandboxApp};
 use asked::Asked;
 use axum::extract::State;
 use axum::http::Method;
@@ -28,6 +27,7 @@ use treadle_auth::permissions::RUN;
 use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, post, relayed};
+use treadle_runs::sandboxes::{Host, SandboxApp};
 use treadle_sandbox::{Sandbox, State as Life};
 use utoipa::ToSchema;
 

@@ -5,7 +5,6 @@ use super::execute::bound;
 use super::sessions::{SessionType, default_name, ended, unknown};
 use super::text::{decoded, of_terminal, repr};
 use super::{KIND, seconds};
-use crate::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, WITHDRAWN, is_typable};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use treadle_actions::Capture;
+use treadle_runs::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, WITHDRAWN, is_typable};
 use treadle_sandbox::{End, Event, Exec, Input, Sandbox, Share};
 use utoipa::ToSchema;
 

@@ -3,7 +3,6 @@
 use super::errors::{ENDED, Problem, SESSION_EXISTS, SESSION_UNKNOWN, TIMEOUT};
 use super::text::{of_terminal, repr};
 use super::{Asked, KIND, observe, own, seconds};
-use crate::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task};
 use axum::extract::State;
 use axum::response::Json;
 use observe::{SwerexBash, SwerexObservation};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
+use treadle_runs::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task};
 use treadle_sandbox::End;
 use utoipa::ToSchema;
 

@@ -4,7 +4,6 @@
 use super::errors::{Problem, VALUE};
 use super::files::is_folder;
 use super::{Empty, MODE, ROOT, absolute, own, unzip};
-use crate::sandboxes::SandboxApp;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::response::{IntoResponse, Json, Response};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
+use treadle_runs::sandboxes::SandboxApp;
 use treadle_sandbox::{Sandbox, SandboxError};
 
 /// Longest pause within an upload.
