@@ -20,6 +20,7 @@ mod reservoir;
 mod samples;
 mod totals;
 mod upload;
+mod version_metrics;
 
 pub use ask::{AskError, Asked};
 use ask_queues::AskQueues;
@@ -34,6 +35,7 @@ pub use reference::{bundled, unstored};
 pub use remote::RemotePredictor;
 pub use treadle_policy_runtime::{Inspection, SmokeTiming, UploadRefusal};
 pub use upload::{Signing, Upload};
+pub use version_metrics::render_versions;
 
 use modules::Modules;
 use std::sync::atomic::AtomicBool;

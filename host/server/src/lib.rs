@@ -15,13 +15,10 @@ mod maintenance;
 mod memory;
 pub mod messaging;
 pub mod metrics;
-pub mod node_agent;
-mod policy_metrics;
 mod rest;
 pub mod start;
 mod start_error;
 mod store_health;
-pub mod streams;
 
 pub use rest::routes;
 pub use treadle_actions::supervisor_main;

@@ -7,7 +7,7 @@
 //! keeps its end until it is recorded here. After each connection both compare their attempts
 //! ([`settle`](settling)). A node that does not reconnect is lost, with its sandboxes.
 //!
-//! Requests about a node's sandboxes are forwarded to it unchanged (`host/server/src/rest/forward.rs`).
+//! Requests about a node's sandboxes are forwarded to it unchanged (`host/sandbox-apis/src/forward.rs`).
 
 mod action_host;
 mod choice;

@@ -2,10 +2,8 @@
 
 use super::candidate::{LeaderSlot, run_candidate};
 use super::routes;
-use crate::rest::cors;
 use crate::start::{EndCause, StartError};
 use crate::start::{GatewayContext, gateway_state};
-use crate::streams::OpenStreams;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +15,7 @@ use treadle_config::{Config, Role, Secret};
 use treadle_engines::transfers::Node;
 use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
 use treadle_gateway::{GatewayState, PayloadWriter, RequestIds};
+use treadle_http::OpenStreams;
 use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
 use treadle_runs::actions::actions_folder;
@@ -128,7 +127,7 @@ impl Member {
                 candidates.spawn(candidacy);
             }
         }
-        let router = cors::open_to(&config.server.cors_origins, routes::router(parts));
+        let router = treadle_http::open_to(&config.server.cors_origins, routes::router(parts));
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         }));

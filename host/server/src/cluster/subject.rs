@@ -1,7 +1,6 @@
 //! Finding the shard of a request, by the job or the program that it names.
 
 use super::member::{Parts, Shard};
-use crate::rest::forward;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
 use axum::http::{HeaderMap, Method, Response};
@@ -14,6 +13,7 @@ use treadle_gateway::routing::shard_of;
 use treadle_http::{error_response, refuse};
 use treadle_model::{ClientName, Tenant};
 use treadle_runs::nodes;
+use treadle_sandbox_apis::sandbox_named;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// The header with the shard of a request.
@@ -147,7 +147,7 @@ fn node_of(request: &Request) -> Option<String> {
     if request.uri().path() == nodes::PATH {
         return request.uri().query().map(str::to_owned);
     }
-    let sandbox = forward::sandbox_named(request)?;
+    let sandbox = sandbox_named(request)?;
     nodes::mark_of_sandbox(sandbox).map(str::to_owned)
 }
 

@@ -1,7 +1,7 @@
 //! Actions: those that treadle runs, and reports of tool runners about their own.
 
 use super::Endpoint;
-use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
+use super::{not_recorded, recorded_first, refuse, store_failed};
 use crate::app::App;
 use crate::commands::ActionReport;
 use axum::extract::{FromRequest, Request, State};
@@ -277,9 +277,5 @@ pub(super) fn running(app: &App) -> Result<&Actions, Response> {
 }
 
 pub(super) fn failed(failure: Failure) -> Response {
-    match failure {
-        Failure::Refused(error) => error_response(&error),
-        Failure::Stopped => stopped(),
-        Failure::Store(error) => store_failed(&error),
-    }
+    error_response(&failure.into_refusal())
 }

@@ -10,7 +10,9 @@ use crate::metrics;
 use crate::store_health::{self, StoreHealth};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
+use axum::routing::MethodRouter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use treadle_core::{Mode, Totals, WorkerTotals};
 use treadle_endpoints::get;
 use treadle_model::World;
 use treadle_policy::evaluator::Scope;
+use treadle_sandbox_apis::health_of_sandbox;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
@@ -33,7 +36,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         "No registered engine responds, or the store can't be written; `detail` has the cause.";
     vec![
         get("/health", Needs::Nothing, show)
-            .around(super::compat::e2b::health)
+            .around(of_sandboxes)
             .summary("200 if programs can be served, else 503 with the cause")
             .details("Callers without the scope viewer get only the status.")
             .answers::<Health>(200, "Programs can be served.")
@@ -46,6 +49,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .answers_as("text/plain", "Metrics.")
             .fails(&[ErrorCode::Overloaded]),
     ]
+}
+
+/// Serves the path for the sandbox if the request names one.
+fn of_sandboxes(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
+    handler.layer(from_fn_with_state(app.sandbox_app(), health_of_sandbox))
 }
 
 /// The health of treadle.
@@ -268,7 +276,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     }
     // Names of policies are private to their tenants.
     if caller.principal.root || app.auth.has_one_tenant() {
-        text.push_str(&crate::policy_metrics::render(&versions));
+        text.push_str(&treadle_registry::render_versions(&versions));
     }
     prometheus(text)
 }

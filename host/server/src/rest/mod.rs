@@ -12,12 +12,9 @@ mod bindings;
 mod bodies;
 pub(crate) mod caches;
 pub(crate) mod cluster;
-mod compat;
-pub(crate) mod cors;
 mod decisions;
 mod demo;
 mod events;
-pub(crate) mod forward;
 pub(crate) mod generation;
 mod health;
 mod history;
@@ -31,12 +28,12 @@ pub(crate) mod programs;
 #[cfg(test)]
 mod reaches;
 mod resources;
-mod sandboxes;
 pub(crate) mod session;
-mod snapshots;
+mod sglang_router;
 mod steps;
 mod stream;
 mod tenants;
+mod thunderagent;
 mod tokens;
 mod upload;
 mod whatif;
@@ -50,8 +47,6 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
-pub(crate) use compat::e2b::{FileQuery, is_well as is_sandbox_well};
-use compat::{e2b, fusion, sglang_router, swerex, thunderagent};
 use std::time::Duration;
 use treadle_auth as auth;
 use treadle_auth::Guard;
@@ -59,7 +54,7 @@ use treadle_auth::permissions::{Permissions, Route};
 use treadle_endpoints::About;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
-use treadle_runs::sandboxes::SandboxApp;
+use treadle_sandbox_apis::{forward, in_form, sandbox_endpoints, sandbox_router};
 use treadle_wire::ErrorCode;
 
 /// How long a reader waits for the journal's writer, at most.
@@ -123,28 +118,6 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
     ]
 }
 
-/// Endpoints for sandboxes, by group; a daemon serves them, and its nodes serve them to it.
-fn of_sandboxes() -> Vec<(&'static str, Vec<treadle_endpoints::Endpoint<SandboxApp>>)> {
-    vec![
-        (
-            "Sandboxes",
-            sandboxes::endpoints()
-                .into_iter()
-                .chain(snapshots::endpoints())
-                .collect(),
-        ),
-        ("For clients of SWE-ReX", swerex::endpoints()),
-        ("For clients of SandboxFusion", fusion::endpoints()),
-        ("For clients of E2B", e2b::endpoints()),
-    ]
-}
-
-/// The handlers of requests about sandboxes.
-pub(crate) fn sandbox_router(app: SandboxApp) -> Router {
-    let all = of_sandboxes().into_iter().flat_map(|(_, all)| all);
-    treadle_endpoints::router(all.collect(), app, 0)
-}
-
 /// Every endpoint, by group.
 fn groups() -> Vec<(&'static str, Vec<About>)> {
     fn abouts<S: Clone + Send + Sync + 'static>(
@@ -160,7 +133,7 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
         ("Forwarded to an engine", abouts(generation::forwarded())),
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
-    let of_sandboxes = of_sandboxes().into_iter();
+    let of_sandboxes = sandbox_endpoints().into_iter();
     groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
         access.extend(abouts(identity::endpoints()));
@@ -191,7 +164,7 @@ pub(crate) fn router(app: App) -> Router {
     let upload_bytes_max = app.policies.upload_bytes_max();
     let guard = from_fn_with_state(guard_of(app.auth.clone(), &app.gateway), auth::guard);
     let own: Vec<Endpoint> = own().into_iter().flat_map(|(_, all)| all).collect();
-    let forward = from_fn_with_state(app.sandbox_app(), forward::forward);
+    let forward = from_fn_with_state(app.sandbox_app(), forward);
     let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
     let link = Router::new()
         .route(treadle_runs::nodes::PATH, get(nodes::connect))
@@ -211,7 +184,7 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(unknown_path)
         .layer(guard)
         .merge(link)
-        .layer(from_fn(e2b::in_form))
+        .layer(from_fn(in_form))
 }
 
 /// Makes a handler's response include all that the scheduler had done when the request arrived.

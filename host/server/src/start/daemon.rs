@@ -3,7 +3,7 @@
 
 use super::{EndCause, GatewayContext, Leading, StartError, keep_hash_key};
 use crate::app::App;
-use crate::rest::{self, cors};
+use crate::rest;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -52,7 +52,7 @@ impl Daemon {
         let leading = Leading::start(config, store, auth, context, epoch).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
-        let router = cors::open_to(&config.server.cors_origins, router);
+        let router = treadle_http::open_to(&config.server.cors_origins, router);
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {
             let _ = stopped.await;
         }));

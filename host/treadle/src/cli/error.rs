@@ -29,6 +29,9 @@ pub(super) enum CliError {
     /// The daemon does not start.
     #[error("{0}")]
     Start(#[from] treadle_server::start::StartError),
+    /// A node's agent does not start.
+    #[error("{0}")]
+    Agent(#[from] treadle_node_agent::StartError),
     /// A running daemon had to stop.
     #[error("{0}")]
     Ended(#[from] treadle_server::start::EndCause),

@@ -11,7 +11,7 @@ use super::logs;
 use super::output::print_text;
 use super::serve::{Signals, listen_flag, stop};
 use super::settings::Settings;
-use treadle_server::node_agent::NodeAgent;
+use treadle_node_agent::NodeAgent;
 
 /// Arguments of `treadle node-agent`.
 #[derive(Args, Clone, Debug)]
