@@ -57,7 +57,7 @@ pub use record::{OnExpiry, Record, SandboxSpec};
 pub use sandbox::{
     End, Event, Exec, Grant, Input, Running, Sandbox, Share, State, Status, Stopper,
 };
-pub use sandboxes::{Sandboxes, random_name};
+pub use sandboxes::{Forks, Sandboxes, random_name};
 pub use shares::{Shared, Shares, Undivided};
 pub use snapshot::Snapshot;
 pub use wire::Guard;

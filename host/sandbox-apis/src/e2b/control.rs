@@ -157,7 +157,9 @@ pub(super) async fn create(
         }
     };
     if is_new {
-        ready(host, &sandbox).await?;
+        ready(host, &sandbox)
+            .await
+            .map_err(|error| told_of(&error))?;
     } else if is_paused(&sandbox) {
         go_on(&sandbox, ttl)
             .await

@@ -1,6 +1,6 @@
 //! Lifecycle of a sandbox for E2B's clients: connecting, pausing, resuming, forking.
 
-use super::errors::refuse;
+use super::errors::{refuse, status_of};
 use super::keys;
 use super::request::{go_on, host, is_paused, own, read, ready, seconds, told_of, without_memory};
 use super::view::{self, E2bSandbox};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use treadle_auth::{Caller, now_us};
 use treadle_endpoints::arguments::{InPath, Raw};
 use treadle_endpoints::signature::Created;
-use treadle_runs::sandboxes::SandboxApp;
+use treadle_runs::sandboxes::{SandboxApp, refused};
 use treadle_sandbox::{Sandbox, SandboxError};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
@@ -186,12 +186,22 @@ pub(super) enum E2bFork {
 }
 
 /// Why a copy could not be created.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(super) struct NoFork {
     /// An HTTP status.
     code: u16,
     /// What went wrong.
     message: String,
+}
+
+impl NoFork {
+    fn of(error: &SandboxError) -> Self {
+        let refusal = refused(error);
+        Self {
+            code: status_of(refusal.code),
+            message: refusal.message,
+        }
+    }
 }
 
 pub(super) async fn fork(
@@ -216,27 +226,41 @@ pub(super) async fn fork(
             format!("the sandbox {id} is paused; resume it first"),
         ));
     }
-    let children = host
+    let forks = host
         .sandboxes
-        .fork(&parent, count, |spec| {
+        .fork_up_to(&parent, count, |spec| {
             keys::forget(&mut spec.labels);
             spec.ttl = Some(ttl);
         })
         .await
         .map_err(|error| told_of(&error))?;
     let mut made = Vec::with_capacity(count);
-    for child in &children {
+    for child in &forks.made {
         made.push(match ready(host, child).await {
             Ok(()) => E2bFork::Sandbox(E2bSandbox::of(child)),
-            Err(refusal) => E2bFork::Error(NoFork {
-                code: refusal.status().as_u16(),
-                message: format!("the copy {} could not be created", child.id()),
-            }),
+            Err(error) => E2bFork::Error(NoFork::of(&error)),
         });
     }
-    made.resize_with(count, || {
-        let message = "sandbox limit reached; remove some".to_owned();
-        E2bFork::Error(NoFork { code: 429, message })
-    });
+    if let Some(error) = &forks.missing {
+        let missing = NoFork::of(error);
+        made.resize_with(count, || E2bFork::Error(missing.clone()));
+    }
     Ok(Created(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_copy_has_its_own_error() {
+        for (error, code) in [
+            (SandboxError::Full(8), 429),
+            (SandboxError::Gone, 500),
+            (SandboxError::Unsupported("pods".to_owned()), 501),
+        ] {
+            let message = error.to_string();
+            assert_eq!(NoFork::of(&error), NoFork { code, message });
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub(super) fn told(error: &ErrorBody) -> Response {
 }
 
 /// The status that E2B's clients expect for a code.
-fn status_of(code: ErrorCode) -> u16 {
+pub(super) fn status_of(code: ErrorCode) -> u16 {
     match code {
         ErrorCode::Overloaded => 429,
         // Clients would retry a 502.

@@ -84,10 +84,10 @@ pub(super) async fn go_on(
 }
 
 /// Waits until a sandbox is ready; one that can't be created is removed.
-pub(super) async fn ready(host: &Host, sandbox: &Arc<Sandbox>) -> Result<(), Response> {
-    if let Err(error) = sandbox.resume().await {
+pub(super) async fn ready(host: &Host, sandbox: &Arc<Sandbox>) -> Result<(), SandboxError> {
+    let resumed = sandbox.resume().await;
+    if resumed.is_err() {
         host.sandboxes.remove(sandbox.id()).await;
-        return Err(told_of(&error));
     }
-    Ok(())
+    resumed
 }

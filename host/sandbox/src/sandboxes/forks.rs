@@ -17,6 +17,15 @@ const LAYERS_MAX: usize = 32;
 /// Entry that is counted to check whether a copy fits; no layer has this name.
 const PROBE: &str = ".probe";
 
+/// Sandboxes with copies of a sandbox's files.
+#[derive(Debug)]
+pub struct Forks {
+    /// Those that were made.
+    pub made: Vec<Arc<Sandbox>>,
+    /// Why the others were not; `None` if all were made.
+    pub missing: Option<SandboxError>,
+}
+
 impl Sandboxes {
     /// Makes sandboxes with the current files of a sandbox, without its processes. They share one
     /// copy. `change` modifies their specification.
@@ -30,6 +39,20 @@ impl Sandboxes {
         count: usize,
         change: impl FnOnce(&mut SandboxSpec),
     ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
+        let forks = self.fork_up_to(parent, count, change).await?;
+        Ok(forks.made)
+    }
+
+    /// As [`Sandboxes::fork`], with the reason if fewer sandboxes than requested were made.
+    ///
+    /// # Errors
+    /// If no sandbox was made.
+    pub async fn fork_up_to(
+        &self,
+        parent: &Arc<Sandbox>,
+        count: usize,
+        change: impl FnOnce(&mut SandboxSpec),
+    ) -> Result<Forks, SandboxError> {
         self.0.agent.platform.check_pauses()?;
         let (own, parent) = (self.clone(), parent.clone());
         let mut spec = parent.lock().record.spec.clone();
@@ -42,24 +65,27 @@ impl Sandboxes {
         parent: &Arc<Sandbox>,
         count: usize,
         spec: SandboxSpec,
-    ) -> Result<Vec<Arc<Sandbox>>, SandboxError> {
+    ) -> Result<Forks, SandboxError> {
         parent.made().await?;
         self.check_room(&self.0.lock(), &spec.tenant)?;
         self.make_room_for_copies(parent).await;
         let _copying = self.0.copying.read().await;
         let (_, layers) = self.copy_of(parent).await?;
-        let mut children = Vec::new();
+        let (mut made, mut missing) = (Vec::new(), None);
         for _ in 0..count {
             match self.put(spec.clone(), layers.clone()).await {
-                Ok(child) => children.push(child),
-                Err(error) if children.is_empty() => return Err(error),
-                Err(_) => break,
+                Ok(child) => made.push(child),
+                Err(error) if made.is_empty() => return Err(error),
+                Err(error) => {
+                    missing = Some(error);
+                    break;
+                }
             }
         }
-        for child in &children {
+        for child in &made {
             tokio::spawn(child.clone().prepare());
         }
-        Ok(children)
+        Ok(Forks { made, missing })
     }
 
     /// Copies a sandbox's current files. Returns its record, and the layers for sandboxes over the

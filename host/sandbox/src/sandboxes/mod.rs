@@ -20,6 +20,7 @@ use crate::record::{OnExpiry, Record, SandboxSpec};
 use crate::sandbox::{Sandbox, State, Status};
 use crate::shares;
 use crate::snapshot::Snapshot;
+pub use forks::Forks;
 
 /// Maximum size of all labels and variables of a sandbox.
 const TEXT_BYTES_MAX: usize = 256 << 10;
