@@ -88,7 +88,8 @@ fn a_further_machine_hears_what_concerns_it() {
         crate::programs::State::default(),
         &bindings,
     );
-    let mut actions = Actions::with_state(ActionsConfig::default(), Default::default());
+    let mut actions =
+        Actions::with_state(ActionsConfig::default(), crate::actions::State::default());
     let mut bindings = BindingMachine::with_state(bindings);
     let mut tally = Tally::default();
     let released = ProgramEvent::ProgramReleased {
