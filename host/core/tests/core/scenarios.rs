@@ -468,36 +468,3 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
         "as after a restart"
     );
 }
-
-#[test]
-fn a_leaving_worker_does_not_decide_what_is_too_long() {
-    let remove = |s: &mut Scenario| {
-        let worker = WorkerId(0);
-        s.handle(Event::Program(ProgramEvent::WorkerRemoved { worker }));
-    };
-    let capacity = |tokens| Capacity {
-        tokens: Some(tokens),
-        ..Capacity::default()
-    };
-    // It fails with its last step, which another worker may take.
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.arrive("a", 1, 600).resize(0, 500);
-    remove(&mut s);
-    s.fail(1, true);
-    assert_eq!(s.refusals(), []);
-    s.add_worker(1, capacity(1_000));
-    assert_eq!(s.dispatched(), [(1, 0), (1, 1)]);
-    // No other program takes a waiting step, and none waits for nothing.
-    let mut s = Scenario::with_workers(&[1_000, 300]);
-    s.arrive("a", 1, 900).progress(1, 1).arrive("b", 2, 800);
-    remove(&mut s);
-    assert_eq!(s.refusals().len(), 1);
-    // It comes back before its last step has ended.
-    let mut s = Scenario::with_workers(&[1_000]);
-    s.arrive("a", 1, 900).progress(1, 1);
-    remove(&mut s);
-    s.arrive("b", 2, 2_000);
-    assert_eq!(s.refusals(), []);
-    s.add_worker(0, capacity(1_000));
-    assert_eq!(s.refusals().len(), 1);
-}

@@ -7,6 +7,7 @@
 mod action_programs;
 mod actions;
 mod caches;
+mod commands;
 mod cordons;
 mod facts;
 mod learn;

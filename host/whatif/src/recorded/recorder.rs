@@ -7,9 +7,7 @@ use super::prefixes::shared_prefixes;
 use super::serving::SeenWorkers;
 use super::workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{
-    CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens,
-};
+use treadle_core::{CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{StepId, Timestamp, WorkerId};
 use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 
@@ -195,7 +193,7 @@ impl Recorder {
                     self.names.remove(program);
                 }
             }
-            Event::Daemon(DaemonEvent::DaemonRestarted) => {
+            Event::Daemon(treadle_core::DaemonEvent::DaemonRestarted) => {
                 let lost: Vec<StepId> = self.open.keys().copied().collect();
                 for step in lost {
                     self.dropped(step);
@@ -212,7 +210,7 @@ impl Recorder {
             let counts = self.is_in_window && !self.programs.is_empty();
             self.cuts.worker_changes += u64::from(counts);
         }
-        if let Event::Daemon(DaemonEvent::Configured { config }) = event {
+        if let Event::Daemon(treadle_core::DaemonEvent::Configured { config }) = event {
             self.config = Some((**config).clone());
         }
     }
