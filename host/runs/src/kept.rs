@@ -277,7 +277,7 @@ mod tests {
         }
         let refused = kept.check("red", 1).await.expect_err("nothing can go");
         assert_eq!(refused.code, ErrorCode::TenantBusy);
-        for told in ["500 bytes of 500", "`kept_bytes`"] {
+        for told in ["500 bytes of its share of 500", "`kept_bytes`"] {
             assert!(refused.message.contains(told), "{}", refused.message);
         }
         kept.check("default", 1).await.expect("others have theirs");

@@ -197,7 +197,7 @@ async fn programs_are_shown_and_released() {
     for line in ["programs release task/1", "programs nobody"] {
         let (code, text) = failure(&cluster.daemon.url(), line).await;
         assert_eq!(code, Some(1), "{line}");
-        assert!(text.starts_with("error: no program"), "{text}");
+        assert!(text.starts_with("error: no live program"), "{text}");
     }
     let all = cluster.json("programs --all").await;
     assert_eq!(all["programs"][1]["program_id"], "task/1");
@@ -335,7 +335,7 @@ async fn a_bad_policy_is_refused_with_its_reason() {
         "  code    not-wasm",
         "  remedy  ",
         "component     not reached",
-        "daemon        not asked",
+        "daemon        not checked",
     ] {
         assert!(report.contains(part), "{part}: {report}");
     }

@@ -88,7 +88,7 @@ async fn a_tenant_reaches_only_listed_destinations() {
     let own = "http://127.0.0.1:1/".to_owned();
     for (list, url, told) in [
         (vec![], &here, "tenant default may not reach any server"),
-        (vec!["127.0.0.1:1"], &here, "is not among `actions.egress`"),
+        (vec!["127.0.0.1:1"], &here, "is not in `actions.egress`"),
         (vec!["localhost"], &by_name, "is in a private network"),
         (vec!["0.0.0.0/0"], &metadata, "is never connected to"),
         (vec!["0.0.0.0/0"], &own, "is the daemon itself"),

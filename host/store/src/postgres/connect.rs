@@ -252,11 +252,11 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_refused() {
         for (url, schema, connections, named) in [
-            ("postgres://h/d", "Caps", 9, "store's schema"),
-            ("postgres://h/d", "x; DROP", 9, "store's schema"),
-            ("postgres://h/d", "", 9, "store's schema"),
-            ("postgres://h/d", "s", 3, "store's connections_max"),
-            ("nonsense", "s", 9, "store's url"),
+            ("postgres://h/d", "Caps", 9, "`store.schema`"),
+            ("postgres://h/d", "x; DROP", 9, "`store.schema`"),
+            ("postgres://h/d", "", 9, "`store.schema`"),
+            ("postgres://h/d", "s", 3, "`store.connections_max`"),
+            ("nonsense", "s", 9, "`store.url`"),
         ] {
             let error = target(url, schema, connections).unwrap_err();
             assert!(error.to_string().contains(named), "{error}");

@@ -183,7 +183,8 @@ async fn a_command_that_shows_url_token_and_tenant_sends_them_there() {
     let (url, seen) = server().await;
     let shown = with_option("url", &file(&folder));
     assert!(shown.len() > 50, "{}", shown.len());
-    for (path, arguments, options) in shown {
+    // An engine has no credentials.
+    for (path, arguments, options) in shown.into_iter().filter(|(path, ..)| path != "calibrate") {
         seen.lock().unwrap().clear();
         let mut given = vec!["--url", &*url, "--token", "tr_x"];
         let has_tenant = options.iter().any(|name| name == "tenant");
