@@ -102,7 +102,7 @@ async fn a_half_done_migration_is_named_with_its_remedy_everywhere() {
         let told = output.all();
         output.refused();
         assert!(told.contains("restore the backup"), "{command:?}: {told}");
-        assert!(told.contains("half done"), "{command:?}: {told}");
+        assert!(told.contains("not completed"), "{command:?}: {told}");
     }
     // It is untouched.
     let mend = format!("UPDATE {}._sqlx_migrations SET success = true", schema.name);

@@ -85,7 +85,7 @@ impl Migrated {
         let shard = &self.shard;
         if let Some(version) = status.half_done {
             return Some(format!(
-                "migration {version} of shard {shard} was left half done; restore the backup from \
+                "migration {version} of shard {shard} was not completed; restore the backup from \
                  before it, or finish it by hand: docs/guides/operate.md says how"
             ));
         }
