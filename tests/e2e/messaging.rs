@@ -281,7 +281,7 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
     let dead = next(&mut dead_letters).await;
     assert!(
         dead.reason()
-            .is_some_and(|reason| reason.contains("not of job `other`"))
+            .is_some_and(|reason| reason.contains("does not belong to job `other`"))
     );
     dead.ack().await.expect("it is settled");
     fixture.finish().await;

@@ -96,7 +96,10 @@ async fn a_request_that_is_for_no_engine_has_a_short_body() {
     for path in ["/programs/release", "/workers"] {
         let answer = fixture.client.post(path, &long).await;
         let message = answer.refused(413, "body_too_large");
-        assert!(message.contains("takes 1048576 bytes"), "{message}");
+        assert!(
+            message.contains("accepts at most 1048576 bytes"),
+            "{message}"
+        );
     }
     fixture.finish().await;
 }

@@ -238,7 +238,7 @@ async fn pages_are_sorted_filtered_and_whole() {
     for (path, words) in [
         (
             "/api/v1/programs?sort=name",
-            "`sort` is `name`; give created_at_us",
+            "`sort` is `name`; send created_at_us",
         ),
         (
             "/api/v1/programs?after=p1",
