@@ -64,7 +64,7 @@ async fn a_language_that_is_not_there_is_no_wrong_answer() {
         "{racket}"
     );
     let lean = run(json!({"code": "", "language": "lean"}), "").await;
-    assert_eq!(lean, "treadle runs no `lean`");
+    assert_eq!(lean, "treadle does not run `lean`");
     let python = json!({"code": "", "language": "python"});
     let image = run(python, "?image=none&job=math").await;
     assert!(image.contains("no image or snapshot none"), "{image}");
