@@ -135,7 +135,7 @@ async fn code_that_is_withdrawn_is_no_wrong_answer() {
         answer["message"]
             .as_str()
             .expect("text")
-            .contains("withdrawn")
+            .contains("was cancelled")
     );
     until_none(client).await;
     fixture.stop().await;
