@@ -126,8 +126,7 @@ const CAUSE_ONLY: Record<string, string> = {
   rank_changed: "It would stay with another prediction of its length.",
   room_on_worker:
     "The worker's capacity is unknown; if it were known, and the worker full, it would have had to wait.",
-  worker_gone:
-    "It would have stayed if the worker had kept answering and had not been removed.",
+  worker_gone: "It would have stayed if the worker had kept answering and had not been removed.",
   worker_draining:
     "It would have stayed if the worker had been cordoned instead; it may come back once the worker is active.",
   routed:

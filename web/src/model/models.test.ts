@@ -207,7 +207,9 @@ describe("explanations", () => {
       used_tokens: 5,
       capacity_tokens: 10,
     };
-    expect(explain(decision(1, 0, "place", tight), () => "").otherwise).toMatch(/more at work/);
+    expect(explain(decision(1, 0, "place", tight), () => "").otherwise).toMatch(
+      /at most one program is working/,
+    );
   });
   it("name the programs that were in question", () => {
     const alternatives = [

@@ -45,9 +45,7 @@ export function Actions() {
           <p>
             treadle can run tool calls and rewards itself, and share cores, GPUs and quotas among
             them one by one.
-            {off
-              ? " Its processes run as the daemon's user, so it is off by default:"
-              : null}
+            {off ? " Its processes run as the daemon's user, so it is off by default:" : null}
           </p>
           <Command>
             {off ? "treadle serve --set actions.enabled=true" : "treadle actions run -- pytest -q"}
