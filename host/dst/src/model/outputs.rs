@@ -3,12 +3,8 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::explain::{Because, Decision, DecisionKind};
-use treadle_core::step::GivesWay;
-use treadle_core::{
-    Command, DaemonEvent, Event, Mode, ProgramCommand, ProgramEvent, Purpose, Question, Refusal,
-};
+use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, ProgramEvent};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
