@@ -2,6 +2,7 @@
 //! share.
 
 use serde_json::{Value, json};
+use std::time::Duration;
 use treadle_config::Config;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::Fixture;
@@ -99,7 +100,16 @@ async fn sandboxes_cores_and_memory_are_left_for_others() {
     // Clients that wait for the maximum time.
     let wait = |client: &Client, path: &str| {
         let (client, path) = (client.clone(), format!("{path}?wait_s=3600"));
-        tokio::spawn(async move { client.get(&path).await })
+        tokio::spawn(async move {
+            // Refused while the request below has its place.
+            loop {
+                let answer = client.get(&path).await;
+                if answer.status.is_success() {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
     };
     let waiting = [wait(&red, &held[0]), wait(&red, &held[0])];
     let refused = loop {
@@ -108,6 +118,7 @@ async fn sandboxes_cores_and_memory_are_left_for_others() {
         if !answer.status.is_success() {
             break answer;
         }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     };
     refused.refused(429, "tenant_busy");
     let path = submit(&blue, &command(&mine, "echo hi")).await;
@@ -147,7 +158,7 @@ async fn outputs_and_snapshots_are_bounded_in_bytes_and_others_keep_theirs() {
     // The oldest are removed asynchronously.
     let mut view = ended(&red, &paths[0]).await;
     while view["output"].is_object() {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         view = ended(&red, &paths[0]).await;
     }
     assert!(

@@ -4,7 +4,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::step::GivesWay;
-use treadle_core::{Command, Event, Mode, ProgramCommand, Purpose, Question, Refusal};
+use treadle_core::{Command, DaemonEvent, Event, Mode, ProgramCommand, Purpose, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {

@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, ProgramEvent};
-use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{ProgramId, StepId, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
     match command {
