@@ -4,8 +4,7 @@ use crate::scenario::Scenario;
 use treadle_core::explain::{Alternative, Decision, DecisionKind};
 use treadle_core::habits::JOBS_MAX;
 use treadle_core::{
-    Capacity, Command, Core, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepArrival,
-    StepTokens,
+    Command, Core, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepArrival, StepTokens,
 };
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
