@@ -69,7 +69,7 @@ async fn a_language_that_is_not_there_is_no_wrong_answer() {
     let image = run(python, "?image=none&job=math").await;
     assert!(image.contains("no image or snapshot none"), "{image}");
     let files = json!({"code": "", "language": "python", "files": {"a": "?"}});
-    assert!(run(files, "").await.contains("a is no Base64"));
+    assert!(run(files, "").await.contains("a is not Base64"));
     until_none(client).await;
     fixture.stop().await;
 }
