@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make test` runs, on a clean checkout, and how long each phase took: builds, lints, all tests with
 # cargo-nextest, the console in a browser, examples in the documentation, a minute of requests to the API,
-# and a short chaos run, which waits most of the time and so runs beside the last three.
+# and a short chaos run, which waits most of the time and so runs beside the last two.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -152,9 +152,9 @@ main() {
   PREPARING=""
   start_services
   phase "tests" run_tests
-  start_chaos
   phase "checks of the console" scripts/build-console.sh check
   phase "console in a browser" scripts/test-console.sh
+  start_chaos
   phase "examples" test_examples
   phase "requests to the API" scripts/fuzz-api.sh 60 1
   phase "rest of the chaos run" await_chaos
