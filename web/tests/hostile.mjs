@@ -49,7 +49,7 @@ const HOSTILE_MESSAGE = ".message .text-block:has-text('window.hit')";
 test("a hostile message of 1 MB is text, cut until the user expands it", async () => {
   // Engines limit text: most of it is in a part that engines do not count as text.
   const name = `hostile-${Date.now()}`;
-  const image = { type: "image_url", image_url: { url: MUCH } };
+  const image = { type: "image_url", image_url: { url: `data:image/png;base64,${MUCH}` } };
   await step(name, [{ type: "text", text: TEXT }, image]);
   const path = `/console/programs/${name}?tab=steps`;
   const { page, done } = await open(path);
