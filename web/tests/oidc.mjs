@@ -151,7 +151,7 @@ describe("with an identity provider", { skip: !existsSync(given.binary) }, () =>
     const { page, done } = await visit("/console/events");
     for (const [claims, words] of [
       [{ ...viewer, nonce: "of another browser" }, "it was made for another browser"],
-      [{ ...viewer, treadle_tenant: "nobody" }, "`treadle_tenant` names no tenant"],
+      [{ ...viewer, treadle_tenant: "nobody" }, "`treadle_tenant` does not name a tenant"],
     ]) {
       await goAnd(page, "text=Sign in as ann", claims);
       await isOut(page, words);
