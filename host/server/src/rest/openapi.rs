@@ -156,10 +156,16 @@ fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
     })
 }
 
-/// The response that an operation gives with any of these error codes.
-fn refusal(codes: &str) -> utoipa::openapi::Response {
-    let mut response = utoipa::openapi::Response::new(codes);
-    let content = Content::new(Some(Ref::from_schema_name(ErrorAnswer::name())));
+/// The response that an operation gives with any of these error codes, or with an engine's refusal.
+fn refusal(codes: &str, or_by_engine: bool) -> utoipa::openapi::Response {
+    let schema = Ref::from_schema_name(ErrorAnswer::name());
+    let (what, content) = if or_by_engine {
+        let what = format!("{codes}; or the engine's response");
+        (what, Content::new(None::<Ref>))
+    } else {
+        (codes.to_owned(), Content::new(Some(schema)))
+    };
+    let mut response = utoipa::openapi::Response::new(what);
     let kind = "application/json".to_owned();
     response.content.insert(kind, content);
     response
@@ -201,14 +207,17 @@ fn operation<'c>(
             codes.push(code.as_str());
         }
     }
+    let is_relayed = operation.responses.responses.contains_key("default");
     for (status, codes) in by_status {
-        let name = codes.join("-");
+        // An engine's own refusal is passed on as it is.
+        let by_engine = is_relayed && ![401, 403, 413, 415].contains(&status);
+        let name = codes.join("-") + if by_engine { "-relayed" } else { "" };
         let shared = RefOr::Ref(Ref::from_response_name(&name));
         let own = operation.responses.responses.entry(status.to_string());
         own.or_insert(shared);
         refusals
             .entry(name)
-            .or_insert_with(|| RefOr::T(refusal(&codes.join(", "))));
+            .or_insert_with(|| RefOr::T(refusal(&codes.join(", "), by_engine)));
     }
     operation
 }
