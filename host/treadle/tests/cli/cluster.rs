@@ -22,7 +22,7 @@ use treadle_server::start::Daemon;
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Timeout for anything that a test waits for, even on a busy machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// A daemon with two engines.
 pub(crate) struct Cluster {
