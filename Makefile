@@ -46,7 +46,7 @@ test: ## Check format and lints, run all tests; the time of each phase is printe
 	@scripts/run-tests.sh
 
 .PHONY: evidence
-evidence: guests ## Build the benchmarks, run their tests and short cases of them: for every night
+evidence: guests ## Run the tests of the benchmarks and check dependencies: for every night
 	$(CARGO) nextest run --locked --package treadle-bench --package treadle-rollouts
 	@scripts/check-dependencies.sh
 

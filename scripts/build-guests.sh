@@ -2,9 +2,10 @@
 # Builds the policies in plugins/ to target/guests/<name>.wasm, ready for upload.
 # Quick when nothing changed.
 #
-#   scripts/build-guests.sh rust  those in Rust, which building treadle needs
-#   scripts/build-guests.sh all   those in Python and TypeScript too (the default);
-#                                 `scripts/setup.sh test` installs what they need
+#   scripts/build-guests.sh rust     those in Rust, which building treadle needs
+#   scripts/build-guests.sh scripts  those in Python and TypeScript; `scripts/setup.sh test` installs
+#                                    what they need
+#   scripts/build-guests.sh all      both (the default)
 #
 # TREADLE_GUEST_TOOLCHAIN chooses what builds them:
 #   rustup  the target wasm32-unknown-unknown of the rustup toolchain in use

@@ -4,7 +4,7 @@
 #   scripts/setup.sh build   tools for building: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
-#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny,
+#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ,
 #                            Chromium for the tests of the console, packages of E2B, SWE-ReX
 #                            and SandboxFusion
 #   scripts/setup.sh deny    only cargo-deny, in .treadle/tools

@@ -14,8 +14,8 @@ const PHRASES: &[(&str, usize)] = &[
     ("so many", 49),
     ("as may be", 0),
     ("likewise.", 1),
-    ("is none", 37),
-    ("of which", 58),
+    ("is none", 35),
+    ("of which", 52),
     ("leads not", 0),
     (ALONE, 79),
 ];

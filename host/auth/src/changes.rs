@@ -42,7 +42,7 @@ pub enum ChangeError {
     Randomness(#[from] secret::NoRandomness),
 }
 
-/// Checks the limit on tokens, of which the tenants and the whole daemon have equal shares.
+/// Checks the limit on tokens, which the tenants and the whole daemon share equally.
 fn check_token_room(directory: &Directory, tenant: &str) -> Result<(), ChangeError> {
     let most = TOKENS_MAX / (directory.tenants.len() + 1);
     let tokens = directory.tokens.iter();

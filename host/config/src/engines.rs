@@ -57,7 +57,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An engine of which only the URL is known.
+    /// An engine with nothing but its URL known.
     pub fn at(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),

@@ -90,7 +90,7 @@ pub(super) struct Key {
     pub name: &'static str,
     /// The form of its values.
     pub form: Form,
-    /// Unit of its values; empty if there is none.
+    /// Unit of its values; empty for a value without a unit.
     pub unit: &'static str,
     /// Least and greatest value of a number.
     pub bounds: Option<(f64, f64)>,

@@ -98,3 +98,35 @@ machines! {
     Binding(BindingEvent),
     Daemon(DaemonEvent),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_machines_have_an_event_of_the_same_name() {
+        let machines = [
+            ProgramEvent::KINDS,
+            ActionEvent::KINDS,
+            BindingEvent::KINDS,
+            DaemonEvent::KINDS,
+        ];
+        let all = machines.concat();
+        let names: BTreeSet<_> = all.iter().collect();
+        assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn an_event_that_no_machine_has_is_named() {
+        let read = |text: &str| serde_json::from_str::<Event>(text).map_err(|e| e.to_string());
+        assert_eq!(
+            read(r#"{"event":"daemon_restarted"}"#),
+            Ok(DaemonEvent::DaemonRestarted.into())
+        );
+        let unknown = read(r#"{"event":"moon_full"}"#).expect_err("no machine has it");
+        assert!(unknown.contains("`moon_full`"), "{unknown}");
+        let nameless = read("{}").expect_err("it has no name");
+        assert!(nameless.contains("missing field `event`"), "{nameless}");
+    }
+}

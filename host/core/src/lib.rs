@@ -9,9 +9,10 @@
 //! # Contract
 //!
 //! The driver passes events in order with the time at which they are handled, drains the commands
-//! after each, and sends [`DaemonEvent::TimerFired`] when [`Core::next_deadline`] has passed. Questions to
-//! a policy leave as [`ProgramCommand::AskPolicy`]; answers return as [`ProgramEvent::PolicyAnswered`]. The
-//! same events at the same times give the same state, byte for byte.
+//! after each, and sends [`DaemonEvent::TimerFired`] when [`Core::next_deadline`] has passed.
+//! Questions to a policy leave as [`ProgramCommand::AskPolicy`]; answers return as
+//! [`ProgramEvent::PolicyAnswered`]. The same events at the same times give the same state, byte
+//! for byte.
 //!
 //! This crate has no clocks, threads, sockets, logs, HTTP, storage or WebAssembly, and iterates
 //! over nothing unordered.

@@ -91,11 +91,9 @@ pub(crate) enum Notice {
 
 /// Passes notices on until no machine has one.
 pub(crate) fn deliver(machines: &mut [&mut dyn Notified]) {
-    for sender in 0..machines.len() {
-        while let Some(notice) = machines[sender].poll_notice() {
-            for machine in machines.iter_mut() {
-                machine.notice(&notice);
-            }
+    while let Some(notice) = machines.iter_mut().find_map(|sender| sender.poll_notice()) {
+        for machine in machines.iter_mut() {
+            machine.notice(&notice);
         }
     }
 }

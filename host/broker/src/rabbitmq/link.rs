@@ -122,7 +122,7 @@ impl Link {
     /// Waits for the connection.
     ///
     /// # Errors
-    /// Why there is none, after `timeout`.
+    /// The error when no connection is made within `timeout`.
     pub(super) async fn session(&self, timeout: Duration) -> Result<Arc<Session>, BrokerError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Down(_)));

@@ -14,7 +14,7 @@ use treadle_model::{ActionId, Timestamp};
 /// The resources that an action needs, by their positions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
-    /// Its key resource: the one of which more units make the action faster.
+    /// Its key resource: more units of it make the action faster.
     pub(crate) key: u32,
     /// The index of the demand for it in the specification.
     pub(crate) key_demand: usize,

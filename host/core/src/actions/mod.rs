@@ -3,7 +3,7 @@
 //!
 //! # Order
 //!
-//! There is a queue for each key resource: the one of which more units make an action faster.
+//! There is a queue for each key resource: more units of it make an action faster.
 //! Queues are served in order of arrival, unless programs that hold memory which others need go
 //! first ([`crate::ActionsConfig::joint_order`]). An action starts when its minimum of every
 //! resource is free, it is the head of its queue, and no earlier head of another queue waits for

@@ -67,7 +67,7 @@ pub struct Counters {
     pub exited: u64,
     /// Actions that ended otherwise, including withdrawn ones.
     pub failed: u64,
-    /// Failed actions of which it is unknown whether they ran.
+    /// Failed actions that may or may not have run.
     pub unknown: u64,
     /// Attempts that are repeated because it is unknown whether they ran.
     pub retried: u64,

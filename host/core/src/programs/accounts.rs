@@ -141,7 +141,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Divides `token_ms`, charged for `elapsed`: `computing` of that was spent on the `computed`
-    /// tokens of the prompt, of which `again` had been computed before; the rest was unobserved
+    /// tokens of the prompt, `again` of them for a second time; the rest was unobserved
     /// decoding.
     pub(crate) fn of(
         token_ms: u64,
