@@ -12,6 +12,7 @@ FUZZ_SEED ?= 1
 SEEDS ?= 2000
 JOBS ?= 2
 PEERS_ARGS ?=
+RELEASE := target/release/treadle
 SGLANG_URL ?=
 THUNDERAGENT ?=
 VLLM_URL ?=
@@ -33,8 +34,11 @@ console: ## Build the web console, which the binary has from then on; without No
 	@scripts/build-console.sh
 
 .PHONY: build
-build: guests console ## Build the release binary
+build: guests console ## Build the release binary; its debug symbols are beside it, in treadle.debug
 	$(CARGO) build --locked --release --package treadle
+	objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug
+	objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
+	mv $(RELEASE).stripped $(RELEASE)
 
 .PHONY: demo
 demo: guests console ## Run the daemon with simulated engines and a workload
