@@ -1,7 +1,8 @@
 //! Checks that links, paths, metrics and test names in the documentation exist.
 
 use crate::none;
-use crate::tree::{Source, root, sources};
+use crate::tree::{Source, packages, root, sources};
+use serde_json::Value;
 use std::path::Path;
 
 /// Folders whose paths in the documentation are checked.
@@ -119,4 +120,45 @@ fn each_share_of_tenants_is_tested() {
         }
     }
     none("shares of tenants without a test", &missing);
+}
+
+/// rustdoc reads a whole crate to find out whether it has examples, so each crate says it.
+#[test]
+fn crates_without_examples_have_no_doctests() {
+    let lies = packages(&["--no-deps"]).into_iter().filter_map(|package| {
+        let name = package["name"].as_str()?.to_owned();
+        let targets = package["targets"].as_array()?;
+        let is_library = |t: &&Value| {
+            t["src_path"]
+                .as_str()
+                .is_some_and(|p| p.ends_with("src/lib.rs"))
+        };
+        let library = targets.iter().find(is_library)?;
+        let file = Path::new(library["src_path"].as_str()?);
+        let folder = file
+            .parent()?
+            .strip_prefix(root().canonicalize().ok()?)
+            .ok()?;
+        // Every other fence begins a block; one without a language is Rust.
+        let has_example = |file: &Source| {
+            let comments = file.text.lines().map(str::trim_start);
+            let docs = comments.filter(|line| line.starts_with("///") || line.starts_with("//!"));
+            let mut fences = docs.filter_map(|line| line[3..].trim_start().strip_prefix("```"));
+            let begins = std::iter::from_fn(|| {
+                let language = fences.next();
+                fences.next();
+                language
+            });
+            begins
+                .into_iter()
+                .any(|language| !["json", "text"].contains(&language))
+        };
+        let has_examples = sources(&[folder.to_str()?], ".rs").iter().any(has_example);
+        let is_tested = library["doctest"].as_bool()?;
+        (has_examples != is_tested).then(|| format!("{name}: doctest is {is_tested}"))
+    });
+    none(
+        "crates whose manifest and examples disagree; `doctest = false` is for those without",
+        &lies.collect::<Vec<_>>(),
+    );
 }

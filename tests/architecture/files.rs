@@ -13,12 +13,11 @@ const EMPTY_NAMES: &[&str] = &[
 ];
 /// Types that make a replay differ from the original run.
 const UNREPEATABLE: &[&str] = &["HashMap", "HashSet", "Instant", "SystemTime"];
-/// Where `unsafe` is allowed: the GPU's driver, the guests' generated bindings, the loading of code
-/// that this host compiled before, and the failing file system below SQLite in tests.
+/// Where `unsafe` is allowed: the guests' generated bindings, the loading of code that this host
+/// compiled before, and the failing file system below SQLite in tests.
 const UNSAFE_FILES: &[&str] = &[
     "host/policy-runtime/src/artifacts/trusted.rs",
     "host/store/tests/faults/vfs.rs",
-    "host/transfer/",
     "sdk/rust/src/guest/",
 ];
 
