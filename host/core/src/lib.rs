@@ -57,7 +57,7 @@ mod bound_jobs;
 mod command;
 mod config;
 mod daemon;
-pub mod distribution;
+pub mod estimates;
 mod event;
 mod machine;
 pub mod programs;
@@ -72,8 +72,8 @@ pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, CostEstimates, NEVER,
     Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramCommand, ProgramEvent, PromptText,
     Purpose, Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens,
-    Totals, WorkerTotals, accounts, action, backlog, classes, explain, habits, lingering, link,
-    migration, offload, program, queue, step, tokens, worker,
+    Totals, WorkerTotals, accounts, action, backlog, classes, explain, lingering, link, migration,
+    offload, program, queue, step, worker,
 };
 pub use state::State;
 

@@ -4,7 +4,7 @@
 use super::adapter::fetch;
 use http::Method;
 use serde_json::{Value, json};
-use treadle_core::tokens::TextSize;
+use treadle_core::estimates::TextSize;
 use treadle_core::{Event, ProgramEvent};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX};

@@ -171,7 +171,7 @@ impl Programs {
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
             let habits = program.and_then(|p| core.programs().jobs.get(&p.job));
-            let habits = habits.and_then(treadle_core::programs::JobStatistics::habits);
+            let habits = habits.and_then(treadle_core::estimates::JobStatistics::habits);
             rows.growth
                 .push(habits.map_or(UNKNOWN, |habits| habits.growth));
             rows.tool_us

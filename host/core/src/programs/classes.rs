@@ -1,8 +1,7 @@
 //! Classes of engines: the same software, model, GPUs and memory. Data about one engine substitutes
 //! for what is not yet known of another.
 
-use crate::programs::pace::{DecodePace, DecodeTime};
-use crate::programs::speed::PrefillSpeed;
+use crate::estimates::{DecodePace, DecodeTime, PrefillSpeed};
 use crate::programs::worker::Worker;
 use crate::programs::{Programs, State};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! Events of programs, their steps and the workers that serve them, in the past tense.
 
 use super::question::{Attribution, PolicyAnswer};
-use super::tokens::TextSize;
 use super::worker::{Rest, WorkerState};
 use crate::daemon::kinds;
+use crate::estimates::TextSize;
 use serde::{Deserialize, Serialize};
 use treadle_model::{
     AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,

@@ -1,8 +1,8 @@
 //! Invariants that hold after every event. Tests and the simulator check them after each one; every
 //! sum is recomputed from scratch.
 
+use crate::estimates::JOBS_MAX;
 use crate::programs::accounts::{Account, Charge, Use};
-use crate::programs::habits::JOBS_MAX;
 use crate::programs::offload::Direction;
 use crate::programs::program::Program;
 use crate::programs::step::StepState;

@@ -8,25 +8,21 @@ pub mod classes;
 mod command;
 mod event;
 pub mod explain;
-pub mod habits;
 mod invariants;
 pub mod lineage;
 pub mod lingering;
 pub mod link;
 pub mod migration;
 pub mod offload;
-pub mod pace;
 pub mod program;
 mod question;
 pub mod queue;
 mod ranking;
 pub mod reuse;
 mod scheduling;
-pub mod speed;
 mod state;
 pub mod step;
 mod timers;
-pub mod tokens;
 mod transitions;
 mod view;
 pub mod worker;
@@ -39,7 +35,7 @@ pub use event::{
 pub use question::{
     Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
-pub use state::{Ask, Counters, JobStatistics, State};
+pub use state::{Ask, Counters, State};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use crate::CoreConfig;

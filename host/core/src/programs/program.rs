@@ -1,10 +1,10 @@
 //! Programs: one agent trajectory with its placement, its context and its steps.
 
+use crate::estimates::CountedPrompt;
 use crate::programs::PrefixSegment;
 use crate::programs::accounts::Meter;
 use crate::programs::action::Action;
 use crate::programs::lineage::Lineage;
-use crate::programs::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{End, Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};

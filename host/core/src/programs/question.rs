@@ -33,7 +33,7 @@ pub struct CostEstimates {
     /// Time within which one in ten of such calls ends.
     pub soonest: Vec<Span>,
     /// The price of holding the cache until such a call ends, per end that is reached, with the
-    /// best time to stop holding it ([`crate::distribution::Rest::price`]).
+    /// best time to stop holding it ([`crate::estimates::distribution::Rest::price`]).
     #[serde(default)]
     pub price: Vec<Span>,
     /// Time to load its cache from host memory; [`NEVER`] without host memory.

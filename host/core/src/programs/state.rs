@@ -1,20 +1,16 @@
 //! The state of the machine of programs.
 
 use crate::config::CoreConfig;
-use crate::distribution::Distribution;
+use crate::estimates::{JobHabits, TokenModels, Tools, TransferSpeeds};
 use crate::programs::accounts::JobAccounts;
-use crate::programs::action::Tools;
 use crate::programs::classes::EngineClasses;
-use crate::programs::habits::JobHabits;
 use crate::programs::migration::Migrations;
 use crate::programs::offload::Offloads;
 use crate::programs::program::Program;
 use crate::programs::question::Purpose;
 use crate::programs::queue::Queue;
-use crate::programs::speed::TransferSpeeds;
 use crate::programs::step::Step;
 use crate::programs::timers::Timers;
-use crate::programs::tokens::TokenModels;
 use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,74 +25,6 @@ pub struct Ask {
     pub candidates: Vec<ProgramId>,
     /// When the core answers itself.
     pub deadline: Timestamp,
-}
-
-/// Statistics of a job's steps, learnt as they finish.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobStatistics {
-    /// Moving average of output tokens per step, times 16.
-    pub output_tokens_x16: u64,
-    /// Moving average of the growth of a program's context from one step's end to the next one's,
-    /// in tokens, times 16.
-    #[serde(default)]
-    pub growth_tokens_x16: u64,
-    /// Moving average of the time in tools per step, in microseconds.
-    pub tool_us: u64,
-    /// Steps finished.
-    pub steps_finished: u64,
-    /// Times from one step's end to the next one's arrival, in milliseconds.
-    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
-    pub gaps: Distribution,
-    /// Whether the last step's answer came in one piece, without reports before its end.
-    #[serde(default)]
-    pub whole_answers: bool,
-    /// Live programs.
-    #[serde(default)]
-    pub programs: u64,
-    /// When its last program ended, if none is live.
-    #[serde(default)]
-    pub idle_since: Timestamp,
-}
-
-/// What programs of a job do per generated token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Habits {
-    /// Growth of the context in tokens, including the generated one.
-    pub growth: f64,
-    /// Microseconds in tools.
-    pub tool_us: f64,
-}
-
-/// Number of steps before a job's habits are known.
-const HABIT_STEPS: u64 = 8;
-/// Default growth of the context per generated token, in millionths.
-pub(crate) const GROWTH_PPM: u64 = 1_200_000;
-/// Limit on that growth.
-const GROWTH_PPM_MAX: u64 = 100_000_000;
-
-impl JobStatistics {
-    /// Growth of the context per generated token, that one included, in millionths.
-    pub(crate) fn growth_ppm(&self) -> u64 {
-        if self.steps_finished < HABIT_STEPS || self.output_tokens_x16 == 0 {
-            return GROWTH_PPM;
-        }
-        let ppm =
-            u128::from(self.growth_tokens_x16) * 1_000_000 / u128::from(self.output_tokens_x16);
-        let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
-        ppm.clamp(1_000_000, GROWTH_PPM_MAX)
-    }
-
-    /// Its habits, once it has enough steps.
-    pub fn habits(&self) -> Option<Habits> {
-        let known = self.steps_finished >= HABIT_STEPS
-            && self.output_tokens_x16 > 0
-            && self.growth_tokens_x16 > 0;
-        let tokens = self.output_tokens_x16 as f64;
-        known.then(|| Habits {
-            growth: self.growth_tokens_x16 as f64 / tokens,
-            tool_us: self.tool_us as f64 * 16.0 / tokens,
-        })
-    }
 }
 
 /// Counters since the state began.

@@ -1,12 +1,11 @@
 //! A worker and its ledger: what its KV cache holds, program by program, with
 //! shared prefixes counted once.
 
+use crate::estimates::{DecodePace, PrefillSpeed, StepsTime};
 use crate::programs::accounts::{Account, Charge};
 use crate::programs::backlog::Backlog;
 use crate::programs::lingering::Lingering;
-use crate::programs::pace::{DecodePace, StepsTime};
 use crate::programs::reuse::Reuse;
-use crate::programs::speed::PrefillSpeed;
 use crate::programs::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
 //! Scripted scenarios: short sequences with a known end.
 
 use crate::scenario::Scenario;
+use treadle_core::estimates::JOBS_MAX;
 use treadle_core::explain::{Alternative, Decision, DecisionKind};
-use treadle_core::habits::JOBS_MAX;
 use treadle_core::{
     Command, Core, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepArrival, StepTokens,
 };

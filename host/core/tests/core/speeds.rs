@@ -176,7 +176,7 @@ fn how_contexts_of_a_job_grow_is_learnt() {
     let habits = |s: &Scenario| {
         let p = s.core.programs().live.values().next();
         let job = p.and_then(|p| s.core.programs().jobs.get(&p.job));
-        job.and_then(treadle_core::programs::JobStatistics::habits)
+        job.and_then(treadle_core::estimates::JobStatistics::habits)
     };
     for step in 1..=10 {
         let prompt = 1_000 + 300 * step;

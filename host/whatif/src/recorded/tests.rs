@@ -4,8 +4,8 @@
 mod edges;
 
 use super::*;
-use treadle_core::action::Tools;
-use treadle_core::distribution::RemainingTime;
+use treadle_core::estimates::Tools;
+use treadle_core::estimates::distribution::RemainingTime;
 use treadle_core::{Core, CoreConfig, Event, Mode, ProgramEvent, Question};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{Span, Timestamp};

@@ -2,7 +2,7 @@
 //! recomputing it.
 
 use crate::Programs;
-use crate::distribution::RemainingTime;
+use crate::estimates::distribution::RemainingTime;
 use crate::programs::action::{Action, SUBAGENT};
 use crate::programs::classes::lower_median;
 use crate::programs::program::Program;

@@ -5,7 +5,6 @@ mod context;
 mod costs;
 pub(crate) mod explanation;
 mod faster;
-mod growth;
 mod headroom;
 mod host_memory;
 mod ledger;

@@ -4,12 +4,11 @@
 //! itself.
 
 use crate::bindings::BoundJobs;
+use crate::estimates::{Forecast, GROWTH_PPM, Growing, JobStatistics, Memory};
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::scheduling::growth::{Forecast, Growing, Memory};
-use crate::programs::state::{GROWTH_PPM, JobStatistics};
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs, Purpose};

@@ -4,11 +4,11 @@
 //! long as others goes before all that have not. If it fits nowhere, one worker admits no other
 //! program until it does, for at most as many such programs at once as there are workers.
 
+use crate::estimates::Forecast;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::scheduling::growth::Forecast;
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Purpose};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Sizes of prompts: estimated when they arrive, corrected when an engine has counted them.
 
-use crate::programs::tokens::{CountedPrompt, TextSize};
+use crate::estimates::{CountedPrompt, TextSize};
 use crate::{PrefixSegment, Programs, StepArrival};
 use treadle_model::{ProgramId, StepId};
 

@@ -1,8 +1,9 @@
 //! Beginnings and ends of actions, as tool runners report them and as treadle runs them.
 
+use crate::estimates;
 use crate::machine::{Notice, Notified};
 use crate::programs::Programs;
-use crate::programs::action::{self, ACTIONS_MAX, Action, OWN};
+use crate::programs::action::{ACTIONS_MAX, Action, OWN};
 use treadle_model::{ActionId, Timestamp};
 
 impl Programs {
@@ -77,7 +78,8 @@ impl Programs {
             p.last_action_ok = Some(ok);
             p.actions_failed += u32::from(!ok);
             if has_begun {
-                action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
+                let took = now.since(ended.since);
+                estimates::learn(&mut self.state.tools, &p.job, &ended.tool, took, ok);
             }
         }
     }

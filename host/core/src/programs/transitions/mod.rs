@@ -11,7 +11,7 @@ mod subagents;
 mod timeouts;
 mod workers;
 
-use crate::programs::pace::DecodeTime;
+use crate::estimates::DecodeTime;
 use crate::programs::{ProgramEvent, Programs};
 use treadle_model::Span;
 

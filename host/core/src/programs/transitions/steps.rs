@@ -1,7 +1,7 @@
 //! Arrival, progress and end of steps.
 
+use crate::estimates::JobStatistics;
 use crate::programs::program::{Outcome, Program};
-use crate::programs::state::JobStatistics;
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};

@@ -1,7 +1,8 @@
 //! Programs that other programs start. A program that waits for its subagents acts as if it had
 //! called a tool: its waits are learnt and expected like those of one.
 
-use crate::programs::action::{self, ACTIONS_MAX, Action, SUBAGENT};
+use crate::estimates;
+use crate::programs::action::{ACTIONS_MAX, SUBAGENT};
 use crate::programs::program::{Awaited, Program};
 use crate::{Parent, Programs};
 use std::collections::BTreeSet;
@@ -50,12 +51,8 @@ impl Programs {
         };
         p.blocked_total = p.blocked(now);
         if let Some(awaited) = p.awaited.take() {
-            let call = Action {
-                tool: SUBAGENT.into(),
-                since: awaited.since,
-                ends: None,
-            };
-            action::learn(&mut self.state.tools, &p.job, &call, now, true);
+            let took = now.since(awaited.since);
+            estimates::learn(&mut self.state.tools, &p.job, SUBAGENT, took, true);
         }
     }
 

@@ -1,9 +1,8 @@
 //! Engines join, report their capacity, stop answering, come back and leave.
 
+use crate::estimates::{DecodePace, DecodeTime, PrefillSpeed};
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::pace::{DecodePace, DecodeTime};
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
 use crate::{Capacity, Mode, ProgramCommand, Programs};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};

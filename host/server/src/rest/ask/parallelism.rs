@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use treadle_core::classes::EngineClass;
-use treadle_core::programs::pace::DecodeTime;
+use treadle_core::estimates::DecodeTime;
 use treadle_core::worker::Worker;
 use treadle_store::LengthRow;
 use treadle_wire::ErrorCode;

@@ -1,6 +1,6 @@
 //! Habits of jobs: statistics learnt from their steps, by job name, for a limited number of jobs.
 
-use crate::programs::state::JobStatistics;
+use super::distribution::Distribution;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::Timestamp;
@@ -9,6 +9,74 @@ use treadle_model::tenant::prefix_of;
 /// Maximum number of jobs with statistics, including those without live programs. Beyond it the job
 /// whose last program ended longest ago is dropped; jobs with live programs always stay.
 pub const JOBS_MAX: usize = 4_096;
+
+/// Statistics of a job's steps, learnt as they finish.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobStatistics {
+    /// Moving average of output tokens per step, times 16.
+    pub output_tokens_x16: u64,
+    /// Moving average of the growth of a program's context from one step's end to the next one's,
+    /// in tokens, times 16.
+    #[serde(default)]
+    pub growth_tokens_x16: u64,
+    /// Moving average of the time in tools per step, in microseconds.
+    pub tool_us: u64,
+    /// Steps finished.
+    pub steps_finished: u64,
+    /// Times from one step's end to the next one's arrival, in milliseconds.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub gaps: Distribution,
+    /// Whether the last step's answer came in one piece, without reports before its end.
+    #[serde(default)]
+    pub whole_answers: bool,
+    /// Live programs.
+    #[serde(default)]
+    pub programs: u64,
+    /// When its last program ended, if none is live.
+    #[serde(default)]
+    pub idle_since: Timestamp,
+}
+
+/// What programs of a job do per generated token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Habits {
+    /// Growth of the context in tokens, including the generated one.
+    pub growth: f64,
+    /// Microseconds in tools.
+    pub tool_us: f64,
+}
+
+/// Number of steps before a job's habits are known.
+const HABIT_STEPS: u64 = 8;
+/// Default growth of the context per generated token, in millionths.
+pub const GROWTH_PPM: u64 = 1_200_000;
+/// Limit on that growth.
+const GROWTH_PPM_MAX: u64 = 100_000_000;
+
+impl JobStatistics {
+    /// Growth of the context per generated token, that one included, in millionths.
+    pub fn growth_ppm(&self) -> u64 {
+        if self.steps_finished < HABIT_STEPS || self.output_tokens_x16 == 0 {
+            return GROWTH_PPM;
+        }
+        let ppm =
+            u128::from(self.growth_tokens_x16) * 1_000_000 / u128::from(self.output_tokens_x16);
+        let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
+        ppm.clamp(1_000_000, GROWTH_PPM_MAX)
+    }
+
+    /// Its habits, once it has enough steps.
+    pub fn habits(&self) -> Option<Habits> {
+        let known = self.steps_finished >= HABIT_STEPS
+            && self.output_tokens_x16 > 0
+            && self.growth_tokens_x16 > 0;
+        let tokens = self.output_tokens_x16 as f64;
+        known.then(|| Habits {
+            growth: self.growth_tokens_x16 as f64 / tokens,
+            tool_us: self.tool_us as f64 * 16.0 / tokens,
+        })
+    }
+}
 
 /// Statistics by job name: of all jobs with live programs, and of the latest others.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -48,12 +116,12 @@ impl JobHabits {
     }
 
     /// The statistics of a live program's job, which exist since the program began.
-    pub(crate) fn of_live(&mut self, job: &str) -> &mut JobStatistics {
+    pub fn of_live(&mut self, job: &str) -> &mut JobStatistics {
         self.known.entry(job.into()).or_default()
     }
 
     /// Records that a program of the job began. Returns the job that was dropped for it, if any.
-    pub(crate) fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
+    pub fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
         *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
             if known.programs == 0 {
@@ -71,7 +139,7 @@ impl JobHabits {
     }
 
     /// Records that a program of the job is over. Returns the job that was dropped, if any.
-    pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
+    pub fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
         let known = self.known.get_mut(job)?;
         known.programs = known.programs.saturating_sub(1);
         if let Some(live) = self.live.get_mut(prefix_of(job)) {
@@ -89,7 +157,7 @@ impl JobHabits {
     }
 
     /// Recounts live programs by job, as snapshots of older versions don't store the counts.
-    pub(crate) fn recount<'p>(&mut self, live: impl Iterator<Item = &'p str>) {
+    pub fn recount<'p>(&mut self, live: impl Iterator<Item = &'p str>) {
         let mut known = std::mem::take(&mut self.known);
         for job in known.values_mut() {
             job.programs = 0;

@@ -37,7 +37,7 @@ fn is_none(prompts: &u32) -> bool {
 
 impl PrefillSpeed {
     /// A speed measured with a test prompt. Later prompts may still show that it is faster.
-    pub(crate) fn measured(tokens_per_s: u64) -> Self {
+    pub fn measured(tokens_per_s: u64) -> Self {
         Self {
             tokens_per_s,
             seen: SEEN_LEAST,
@@ -46,7 +46,7 @@ impl PrefillSpeed {
     }
 
     /// A speed known from elsewhere.
-    pub(crate) fn sown(tokens_per_s: u64) -> Self {
+    pub fn sown(tokens_per_s: u64) -> Self {
         Self {
             proofs: PROOFS,
             ..Self::measured(tokens_per_s)
@@ -54,12 +54,12 @@ impl PrefillSpeed {
     }
 
     /// The speed kept for an engine that comes back.
-    pub(crate) fn remembered(&self) -> Self {
+    pub fn remembered(&self) -> Self {
         self.tokens_per_s().map(Self::sown).unwrap_or_default()
     }
 
     /// Whether it was measured on this engine.
-    pub(crate) fn is_learnt(&self) -> bool {
+    pub fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST && self.proofs == 0
     }
 
@@ -75,7 +75,7 @@ impl PrefillSpeed {
 
     /// Records that a prompt with `tokens` uncached tokens had its first token after `took`.
     /// Returns whether the sample was used.
-    pub(crate) fn see(&mut self, tokens: u64, took: Span) -> bool {
+    pub fn see(&mut self, tokens: u64, took: Span) -> bool {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return false;
         }
@@ -118,7 +118,7 @@ pub struct TransferSpeed {
 
 impl TransferSpeed {
     /// Records that a transfer of `tokens` took `took`.
-    pub(crate) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
+    pub fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
         }

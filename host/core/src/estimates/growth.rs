@@ -6,25 +6,26 @@ use treadle_model::WorkerId;
 
 /// A running program.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Growing {
+pub struct Growing {
     /// Predicted number of tokens still to generate.
-    pub(crate) remaining: u64,
+    pub remaining: u64,
     /// Present context.
-    pub(crate) held: u64,
+    pub held: u64,
     /// Growth of the context per generated token, in millionths.
-    pub(crate) growth_ppm: u64,
+    pub growth_ppm: u64,
 }
 
 /// The memory of one worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     capacity_tokens: u64,
     /// The programs, the most remaining tokens first.
     under_way: Vec<Growing>,
 }
 
 impl Memory {
-    pub(crate) fn new(capacity_tokens: u64, mut under_way: Vec<Growing>) -> Self {
+    /// The memory of a worker with these programs.
+    pub fn new(capacity_tokens: u64, mut under_way: Vec<Growing>) -> Self {
         under_way.sort_unstable_by_key(|growing| std::cmp::Reverse(growing.remaining));
         Self {
             capacity_tokens,
@@ -61,23 +62,24 @@ impl Memory {
 
 /// The memory of the workers while the programs of one answer are placed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Forecast {
+pub struct Forecast {
     memory: BTreeMap<WorkerId, Memory>,
     kept: BTreeSet<WorkerId>,
 }
 
 impl Forecast {
     /// Reserves this worker for a waiting program: no less urgent one takes it.
-    pub(crate) fn keep(&mut self, worker: WorkerId) {
+    pub fn keep(&mut self, worker: WorkerId) {
         self.kept.insert(worker);
     }
 
-    pub(crate) fn is_kept(&self, worker: WorkerId) -> bool {
+    /// Whether this worker is reserved.
+    pub fn is_kept(&self, worker: WorkerId) -> bool {
         self.kept.contains(&worker)
     }
 
     /// Admits a program if the worker's memory suffices for all.
-    pub(crate) fn admits(
+    pub fn admits(
         &mut self,
         worker: WorkerId,
         memory: impl FnOnce() -> Memory,

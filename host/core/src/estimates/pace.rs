@@ -53,13 +53,13 @@ pub struct StepsTime {
 
 impl StepsTime {
     /// The sum by now, given the number that has run since the last change.
-    pub(crate) fn by(&self, now: Timestamp, running: u32) -> Span {
+    pub fn by(&self, now: Timestamp, running: u32) -> Span {
         let since = now.since(self.since).0.saturating_mul(u64::from(running));
         Span(self.all.0.saturating_add(since))
     }
 
     /// Records that the number of running steps changes.
-    pub(crate) fn change(&mut self, now: Timestamp, ran: u32) {
+    pub fn change(&mut self, now: Timestamp, ran: u32) {
         (self.all, self.since) = (self.by(now, ran), now);
     }
 }
@@ -75,7 +75,7 @@ pub struct DecodeTime {
 
 impl DecodeTime {
     /// The time with `steps` concurrent steps, in nanoseconds.
-    pub(crate) fn with_steps(self, steps: u64) -> u64 {
+    pub fn with_steps(self, steps: u64) -> u64 {
         self.beside(steps.clamp(1, STEPS_MAX) * PARTS)
     }
 
@@ -89,7 +89,7 @@ impl DecodeTime {
 
 impl DecodePace {
     /// The pace measured with a test answer while nothing else ran.
-    pub(crate) fn measured(time: DecodeTime) -> Self {
+    pub fn measured(time: DecodeTime) -> Self {
         let mut pace = Self::sown(time);
         for _ in 0..SEEN_LEAST {
             let took = Span(time.alone.0.saturating_mul(TOKENS_LEAST));
@@ -100,7 +100,7 @@ impl DecodePace {
 
     /// A pace known from elsewhere, which holds until there are enough samples. Its increase per
     /// further step holds until samples show one.
-    pub(crate) fn sown(time: DecodeTime) -> Self {
+    pub fn sown(time: DecodeTime) -> Self {
         let bounded = |span: Span| Span(span.0.clamp(1, TOKEN_NS_MAX / 1_000));
         let time = DecodeTime {
             alone: bounded(time.alone),
@@ -115,7 +115,7 @@ impl DecodePace {
     }
 
     /// The pace kept for an engine that comes back.
-    pub(crate) fn remembered(&self) -> Self {
+    pub fn remembered(&self) -> Self {
         self.time().map(Self::sown).unwrap_or_default()
     }
 
@@ -125,13 +125,13 @@ impl DecodePace {
     }
 
     /// Whether there are enough samples of this engine.
-    pub(crate) fn is_learnt(&self) -> bool {
+    pub fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST
     }
 
     /// Adds a sample: `tokens` took `took`, while the running steps, this one included, accumulated
     /// `steps_time`.
-    pub(crate) fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
+    pub fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
         }
@@ -158,7 +158,7 @@ impl DecodePace {
     }
 
     /// Adds the samples of another engine of the same kind.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.seen = self.seen.saturating_add(other.seen);
         self.weight = self.weight.saturating_add(other.weight);
         self.steps = self.steps.saturating_add(other.steps);
