@@ -67,13 +67,14 @@ mod timers;
 pub use command::Command;
 pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use daemon::DaemonEvent;
+pub use estimates::NEVER;
 pub use event::{Event, Origin};
 pub use programs::{
-    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, CostEstimates, NEVER,
-    Parent, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramCommand, ProgramEvent, PromptText,
-    Purpose, Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens,
-    Totals, WorkerTotals, accounts, action, backlog, classes, explain, lingering, link, migration,
-    offload, program, queue, step, worker,
+    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, CostEstimates, Parent,
+    PolicyAnswer, PrefixSegment, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose,
+    Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals,
+    WorkerTotals, accounts, action, backlog, explain, lingering, link, migration, offload, program,
+    queue, step, worker,
 };
 pub use state::State;
 

@@ -170,7 +170,7 @@ impl Programs {
             rows.phase.push(phase_of(acts));
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
-            let habits = program.and_then(|p| core.programs().jobs.get(&p.job));
+            let habits = program.and_then(|p| core.programs().estimates.jobs().get(&p.job));
             let habits = habits.and_then(treadle_core::estimates::JobStatistics::habits);
             rows.growth
                 .push(habits.map_or(UNKNOWN, |habits| habits.growth));

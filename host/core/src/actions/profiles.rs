@@ -1,6 +1,6 @@
 //! How long actions last: learnt by job, kind and units from those that ran to completion.
 
-use crate::estimates::distribution::Distribution;
+use crate::estimates::Distribution;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{Span, Timestamp};

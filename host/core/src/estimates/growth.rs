@@ -17,13 +17,13 @@ pub struct Growing {
 
 /// The memory of one worker.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct WorkerGrowth {
     capacity_tokens: u64,
     /// The programs, the most remaining tokens first.
     under_way: Vec<Growing>,
 }
 
-impl Memory {
+impl WorkerGrowth {
     /// The memory of a worker with these programs.
     pub fn new(capacity_tokens: u64, mut under_way: Vec<Growing>) -> Self {
         under_way.sort_unstable_by_key(|growing| std::cmp::Reverse(growing.remaining));
@@ -63,7 +63,7 @@ impl Memory {
 /// The memory of the workers while the programs of one answer are placed.
 #[derive(Clone, Debug, Default)]
 pub struct Forecast {
-    memory: BTreeMap<WorkerId, Memory>,
+    memory: BTreeMap<WorkerId, WorkerGrowth>,
     kept: BTreeSet<WorkerId>,
 }
 
@@ -82,7 +82,7 @@ impl Forecast {
     pub fn admits(
         &mut self,
         worker: WorkerId,
-        memory: impl FnOnce() -> Memory,
+        memory: impl FnOnce() -> WorkerGrowth,
         program: Growing,
     ) -> bool {
         let memory = self.memory.entry(worker).or_insert_with(memory);
@@ -107,7 +107,7 @@ mod tests {
         // At the end of the short ones three hold 110 each; at its end the long one alone holds
         // 200.
         let under_way = vec![growing(100, 100), growing(10, 100), growing(10, 100)];
-        let memory = Memory::new(0, under_way);
+        let memory = WorkerGrowth::new(0, under_way);
         assert_eq!(memory.peak_tokens(), 330);
     }
 
@@ -117,21 +117,21 @@ mod tests {
             growth_ppm: 3_000_000,
             ..growing(100, 0)
         };
-        let memory = Memory::new(0, vec![fast, growing(50, 10)]);
+        let memory = WorkerGrowth::new(0, vec![fast, growing(50, 10)]);
         assert_eq!(memory.peak_tokens(), 300, "the fast one alone, at its end");
-        let memory = Memory::new(0, vec![fast, growing(90, 10)]);
+        let memory = WorkerGrowth::new(0, vec![fast, growing(90, 10)]);
         assert_eq!(memory.peak_tokens(), 370, "both, when the slow one ends");
     }
 
     #[test]
     fn a_program_is_let_in_if_all_will_fit_and_the_first_always() {
-        let mut memory = Memory::new(250, Vec::new());
+        let mut memory = WorkerGrowth::new(250, Vec::new());
         assert!(memory.admits(growing(900, 100)), "alone");
         assert!(
             !memory.admits(growing(1, 1)),
             "the first needs more than there is"
         );
-        let mut memory = Memory::new(250, vec![growing(100, 100)]);
+        let mut memory = WorkerGrowth::new(250, vec![growing(100, 100)]);
         assert!(memory.admits(growing(10, 40)));
         assert!(!memory.admits(growing(60, 100)));
     }

@@ -3,8 +3,8 @@
 use super::distribution::Distribution;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::Timestamp;
 use treadle_model::tenant::prefix_of;
+use treadle_model::{Span, Timestamp};
 
 /// Maximum number of jobs with statistics, including those without live programs. Beyond it the job
 /// whose last program ended longest ago is dropped; jobs with live programs always stay.
@@ -49,13 +49,13 @@ pub struct Habits {
 /// Number of steps before a job's habits are known.
 const HABIT_STEPS: u64 = 8;
 /// Default growth of the context per generated token, in millionths.
-pub const GROWTH_PPM: u64 = 1_200_000;
+pub(super) const GROWTH_PPM: u64 = 1_200_000;
 /// Limit on that growth.
 const GROWTH_PPM_MAX: u64 = 100_000_000;
 
 impl JobStatistics {
     /// Growth of the context per generated token, that one included, in millionths.
-    pub fn growth_ppm(&self) -> u64 {
+    pub(super) fn growth_ppm(&self) -> u64 {
         if self.steps_finished < HABIT_STEPS || self.output_tokens_x16 == 0 {
             return GROWTH_PPM;
         }
@@ -75,6 +75,25 @@ impl JobStatistics {
             growth: self.growth_tokens_x16 as f64 / tokens,
             tool_us: self.tool_us as f64 * 16.0 / tokens,
         })
+    }
+}
+
+/// A finished step.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedStep {
+    /// Tokens that it generated.
+    pub output_tokens: u64,
+    /// Growth of its program's context since the step before, if there was one.
+    pub grown_tokens: Option<u64>,
+    /// Whether its answer came in one piece.
+    pub whole_answer: bool,
+}
+
+/// The moving average with one more sample; the first sample itself.
+fn averaged(known: u64, sample: u64) -> u64 {
+    match known {
+        0 => sample,
+        known => known - known / 8 + sample / 8,
     }
 }
 
@@ -116,12 +135,36 @@ impl JobHabits {
     }
 
     /// The statistics of a live program's job, which exist since the program began.
-    pub fn of_live(&mut self, job: &str) -> &mut JobStatistics {
+    fn of_live(&mut self, job: &str) -> &mut JobStatistics {
         self.known.entry(job.into()).or_default()
     }
 
+    /// Records the time from one step's end to the arrival of the next one.
+    pub(super) fn acted(&mut self, job: &str, took: Span) {
+        let known = self.of_live(job);
+        let sample = took.micros();
+        known.gaps.learn(sample / 1_000);
+        known.tool_us = averaged(known.tool_us, sample);
+    }
+
+    /// Records a finished step.
+    pub(super) fn step_finished(&mut self, job: &str, step: &FinishedStep) {
+        let known = self.of_live(job);
+        if let Some(grown) = step.grown_tokens {
+            let sample = grown.saturating_mul(16);
+            known.growth_tokens_x16 = averaged(known.growth_tokens_x16, sample);
+        }
+        let sample = step.output_tokens.saturating_mul(16);
+        known.output_tokens_x16 = match known.steps_finished {
+            0 => sample,
+            _ => known.output_tokens_x16 - known.output_tokens_x16 / 8 + sample / 8,
+        };
+        known.whole_answers = step.whole_answer;
+        known.steps_finished += 1;
+    }
+
     /// Records that a program of the job began. Returns the job that was dropped for it, if any.
-    pub fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
+    pub(super) fn program_opened(&mut self, job: &str) -> Option<Box<str>> {
         *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
             if known.programs == 0 {
@@ -139,7 +182,7 @@ impl JobHabits {
     }
 
     /// Records that a program of the job is over. Returns the job that was dropped, if any.
-    pub fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
+    pub(super) fn program_closed(&mut self, job: &str, now: Timestamp) -> Option<Box<str>> {
         let known = self.known.get_mut(job)?;
         known.programs = known.programs.saturating_sub(1);
         if let Some(live) = self.live.get_mut(prefix_of(job)) {

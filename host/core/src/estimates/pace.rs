@@ -31,7 +31,7 @@ const CHANCE: i128 = 1 << 18;
 
 /// The samples of one engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct DecodePace {
+pub(super) struct DecodePace {
     seen: u32,
     weight: u64,
     steps: u64,
@@ -45,7 +45,7 @@ pub struct DecodePace {
 
 /// The summed time of all steps at a worker: a second in which three run counts as three.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct StepsTime {
+pub(super) struct StepsTime {
     all: Span,
     /// When the number of running steps last changed.
     since: Timestamp,
@@ -53,13 +53,13 @@ pub struct StepsTime {
 
 impl StepsTime {
     /// The sum by now, given the number that has run since the last change.
-    pub fn by(&self, now: Timestamp, running: u32) -> Span {
+    pub(super) fn by(&self, now: Timestamp, running: u32) -> Span {
         let since = now.since(self.since).0.saturating_mul(u64::from(running));
         Span(self.all.0.saturating_add(since))
     }
 
     /// Records that the number of running steps changes.
-    pub fn change(&mut self, now: Timestamp, ran: u32) {
+    pub(super) fn change(&mut self, now: Timestamp, ran: u32) {
         (self.all, self.since) = (self.by(now, ran), now);
     }
 }
@@ -89,7 +89,7 @@ impl DecodeTime {
 
 impl DecodePace {
     /// The pace measured with a test answer while nothing else ran.
-    pub fn measured(time: DecodeTime) -> Self {
+    pub(super) fn measured(time: DecodeTime) -> Self {
         let mut pace = Self::sown(time);
         for _ in 0..SEEN_LEAST {
             let took = Span(time.alone.0.saturating_mul(TOKENS_LEAST));
@@ -100,7 +100,7 @@ impl DecodePace {
 
     /// A pace known from elsewhere, which holds until there are enough samples. Its increase per
     /// further step holds until samples show one.
-    pub fn sown(time: DecodeTime) -> Self {
+    pub(super) fn sown(time: DecodeTime) -> Self {
         let bounded = |span: Span| Span(span.0.clamp(1, TOKEN_NS_MAX / 1_000));
         let time = DecodeTime {
             alone: bounded(time.alone),
@@ -115,23 +115,23 @@ impl DecodePace {
     }
 
     /// The pace kept for an engine that comes back.
-    pub fn remembered(&self) -> Self {
+    pub(super) fn remembered(&self) -> Self {
         self.time().map(Self::sown).unwrap_or_default()
     }
 
     /// True if nothing is known.
-    pub fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.seen == 0 && self.sown.is_none()
     }
 
     /// Whether there are enough samples of this engine.
-    pub fn is_learnt(&self) -> bool {
+    pub(super) fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST
     }
 
     /// Adds a sample: `tokens` took `took`, while the running steps, this one included, accumulated
     /// `steps_time`.
-    pub fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
+    pub(super) fn see(&mut self, tokens: u64, took: Span, steps_time: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
         }
@@ -158,7 +158,7 @@ impl DecodePace {
     }
 
     /// Adds the samples of another engine of the same kind.
-    pub fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.seen = self.seen.saturating_add(other.seen);
         self.weight = self.weight.saturating_add(other.weight);
         self.steps = self.steps.saturating_add(other.steps);
@@ -169,7 +169,7 @@ impl DecodePace {
     }
 
     /// The line through the samples, once there are enough.
-    pub fn time(&self) -> Option<DecodeTime> {
+    pub(super) fn time(&self) -> Option<DecodeTime> {
         if !self.is_learnt() {
             return self.sown;
         }

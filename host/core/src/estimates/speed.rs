@@ -22,7 +22,7 @@ const PROOF_PART: u64 = 32;
 
 /// The prefill speed of one engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct PrefillSpeed {
+pub(super) struct PrefillSpeed {
     tokens_per_s: u64,
     seen: u32,
     /// Remaining prompts that test a speed known from elsewhere.
@@ -37,7 +37,7 @@ fn is_none(prompts: &u32) -> bool {
 
 impl PrefillSpeed {
     /// A speed measured with a test prompt. Later prompts may still show that it is faster.
-    pub fn measured(tokens_per_s: u64) -> Self {
+    pub(super) fn measured(tokens_per_s: u64) -> Self {
         Self {
             tokens_per_s,
             seen: SEEN_LEAST,
@@ -46,7 +46,7 @@ impl PrefillSpeed {
     }
 
     /// A speed known from elsewhere.
-    pub fn sown(tokens_per_s: u64) -> Self {
+    pub(super) fn sown(tokens_per_s: u64) -> Self {
         Self {
             proofs: PROOFS,
             ..Self::measured(tokens_per_s)
@@ -54,28 +54,28 @@ impl PrefillSpeed {
     }
 
     /// The speed kept for an engine that comes back.
-    pub fn remembered(&self) -> Self {
+    pub(super) fn remembered(&self) -> Self {
         self.tokens_per_s().map(Self::sown).unwrap_or_default()
     }
 
     /// Whether it was measured on this engine.
-    pub fn is_learnt(&self) -> bool {
+    pub(super) fn is_learnt(&self) -> bool {
         self.seen >= SEEN_LEAST && self.proofs == 0
     }
 
     /// True without prompts.
-    pub fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.seen == 0
     }
 
     /// Prompt tokens per second, once there are enough prompts.
-    pub fn tokens_per_s(&self) -> Option<u64> {
+    pub(super) fn tokens_per_s(&self) -> Option<u64> {
         (self.seen >= SEEN_LEAST).then_some(self.tokens_per_s.max(1))
     }
 
     /// Records that a prompt with `tokens` uncached tokens had its first token after `took`.
     /// Returns whether the sample was used.
-    pub fn see(&mut self, tokens: u64, took: Span) -> bool {
+    pub(super) fn see(&mut self, tokens: u64, took: Span) -> bool {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return false;
         }
@@ -108,7 +108,7 @@ const TRANSFERS_KNOWN: Span = Span::from_secs(600);
 
 /// The speed of transfers of one kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct TransferSpeed {
+pub(super) struct TransferSpeed {
     tokens: u64,
     us: u64,
     seen: u32,
@@ -118,7 +118,7 @@ pub struct TransferSpeed {
 
 impl TransferSpeed {
     /// Records that a transfer of `tokens` took `took`.
-    pub fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
+    pub(super) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return;
         }
@@ -133,7 +133,7 @@ impl TransferSpeed {
     }
 
     /// Tokens per second, once there are enough recent transfers.
-    pub fn tokens_per_s(&self, now: Timestamp) -> Option<u64> {
+    pub(super) fn tokens_per_s(&self, now: Timestamp) -> Option<u64> {
         let speed = u128::from(self.tokens) * 1_000_000 / u128::from(self.us.max(1));
         let speed = u64::try_from(speed).unwrap_or(u64::MAX).max(1);
         let is_known = self.seen >= TRANSFERS_LEAST && now.since(self.at) <= TRANSFERS_KNOWN;
@@ -143,16 +143,16 @@ impl TransferSpeed {
 
 /// The speeds of cache transfers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct TransferSpeeds {
+pub(super) struct TransferSpeeds {
     /// From host memory to an engine.
-    pub loads: TransferSpeed,
+    pub(super) loads: TransferSpeed,
     /// From one engine to another.
-    pub moves: TransferSpeed,
+    pub(super) moves: TransferSpeed,
 }
 
 impl TransferSpeeds {
     /// True without transfers.
-    pub fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         *self == Self::default()
     }
 }

@@ -98,7 +98,7 @@ impl TokenModels {
     }
 
     /// Adds a sample: an engine counted `tokens` in a prompt of this size.
-    pub fn learn(&mut self, model: &str, size: TextSize, tokens: u64) {
+    pub(super) fn learn(&mut self, model: &str, size: TextSize, tokens: u64) {
         let fixed = TEXT_TOKENS_MAX.saturating_mul(u64::from(size.messages) + 1);
         let is_text = size.bytes > 0 && tokens > 0;
         if !is_text || tokens > size.bytes.saturating_add(fixed) {

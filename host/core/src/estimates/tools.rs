@@ -31,7 +31,7 @@ pub struct ToolStatistics {
 pub type Tools = BTreeMap<Box<str>, BTreeMap<Box<str>, ToolStatistics>>;
 
 /// Adds a call that took `time` to the statistics, within the limits.
-pub fn learn(tools: &mut Tools, job: &str, tool: &str, time: Span, ok: bool) {
+pub(super) fn learn(tools: &mut Tools, job: &str, tool: &str, time: Span, ok: bool) {
     let has_room = tools.len() < TOOL_JOBS_MAX;
     if !has_room && !tools.contains_key(job) {
         return;

@@ -134,12 +134,16 @@ fn assert_programs(state: &State) {
 }
 
 fn assert_jobs(state: &State) {
-    let mut counted = state.jobs.clone();
+    let mut counted = state.estimates.jobs().clone();
     counted.recount(state.live.values().map(|p| &*p.job));
-    assert_eq!(counted, state.jobs, "jobs by their live programs");
+    assert_eq!(
+        &counted,
+        state.estimates.jobs(),
+        "jobs by their live programs"
+    );
     let live: BTreeSet<_> = state.live.values().map(|p| &p.job).collect();
     let most = JOBS_MAX.max(live.len());
-    assert!(state.jobs.len() <= most, "jobs are bounded");
+    assert!(state.estimates.jobs().len() <= most, "jobs are bounded");
 }
 
 fn assert_moves(state: &State) {

@@ -4,7 +4,6 @@ pub mod accounts;
 pub mod action;
 pub mod backlog;
 mod bounds;
-pub mod classes;
 mod command;
 mod event;
 pub mod explain;
@@ -33,7 +32,7 @@ pub use event::{
     StepTokens,
 };
 pub use question::{
-    Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
+    Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
 pub use state::{Ask, Counters, State};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
@@ -93,7 +92,7 @@ impl Programs {
             due: Due::default(),
         };
         let live = programs.state.live.values().map(|p| &*p.job);
-        programs.state.jobs.recount(live);
+        programs.state.estimates.recount(live);
         // A snapshot of an older version has no sum.
         let contexts = programs.state.live.values().map(|p| p.context_tokens);
         programs.state.context_tokens = contexts.sum();

@@ -33,21 +33,18 @@ pub struct CostEstimates {
     /// Time within which one in ten of such calls ends.
     pub soonest: Vec<Span>,
     /// The price of holding the cache until such a call ends, per end that is reached, with the
-    /// best time to stop holding it ([`crate::estimates::distribution::Rest::price`]).
+    /// best time to stop holding it ([`crate::estimates::Rest::price`]).
     #[serde(default)]
     pub price: Vec<Span>,
-    /// Time to load its cache from host memory; [`NEVER`] without host memory.
+    /// Time to load its cache from host memory; [`NEVER`](crate::estimates::NEVER) without host memory.
     pub back: Vec<Span>,
-    /// Time to move it to another worker; [`NEVER`] if that is not possible.
+    /// Time to move it to another worker; [`NEVER`](crate::estimates::NEVER) if that is not possible.
     pub moved: Vec<Span>,
     /// Time to compute it again.
     pub prefill: Vec<Span>,
     /// Predicted number of tokens still to generate; -1 without a prediction.
     pub remaining_tokens: Vec<i64>,
 }
-
-/// A time longer than any other.
-pub const NEVER: Span = Span(u64::MAX);
 
 impl ProgramColumns {
     /// Number of rows.

@@ -1,9 +1,8 @@
 //! The state of the machine of programs.
 
 use crate::config::CoreConfig;
-use crate::estimates::{JobHabits, TokenModels, Tools, TransferSpeeds};
+use crate::estimates::{DecodeTime, Estimates};
 use crate::programs::accounts::JobAccounts;
-use crate::programs::classes::EngineClasses;
 use crate::programs::migration::Migrations;
 use crate::programs::offload::Offloads;
 use crate::programs::program::Program;
@@ -14,7 +13,7 @@ use crate::programs::timers::Timers;
 use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,26 +124,14 @@ pub struct State {
     /// Contexts of all live programs, in tokens.
     #[serde(default)]
     pub context_tokens: u64,
-    /// Median of the measured prefill speeds, in prompt tokens per second; 0 before the first.
-    #[serde(default)]
-    pub prefill_tokens_per_s: u64,
-    /// The speeds of cache transfers.
-    #[serde(default, skip_serializing_if = "TransferSpeeds::is_unused")]
-    pub transfer_speeds: TransferSpeeds,
-    /// Recent mean wait of programs for placement.
-    #[serde(default)]
-    pub wait_mean: Span,
     /// Workers that admit no other program until this starved one fits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reservations: BTreeMap<WorkerId, ProgramId>,
-    /// Statistics of jobs' steps.
-    pub jobs: JobHabits,
+    /// What was learnt.
+    pub estimates: Estimates,
     /// The settings, if an event carried them: a replay needs no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CoreConfig>,
-    /// Statistics of jobs' tools.
-    #[serde(default)]
-    pub tools: Tools,
     /// Wanted and running migrations.
     #[serde(default, skip_serializing_if = "Migrations::is_empty")]
     pub migrations: Migrations,
@@ -154,12 +141,6 @@ pub struct State {
     /// KV memory use by job.
     #[serde(default, skip_serializing_if = "JobAccounts::is_empty")]
     pub job_accounts: JobAccounts,
-    /// Token costs of models' prompts.
-    #[serde(default, skip_serializing_if = "TokenModels::is_empty")]
-    pub token_models: TokenModels,
-    /// The last data of engines that have left.
-    #[serde(default, skip_serializing_if = "EngineClasses::is_empty")]
-    pub classes: EngineClasses,
     /// Unplaced programs of jobs with a priority policy that no question has covered yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub newcomers: BTreeSet<ProgramId>,
@@ -174,4 +155,20 @@ pub struct State {
     pub migrate_at: Option<Timestamp>,
     /// Counters.
     pub counters: Counters,
+}
+
+impl State {
+    /// A worker's time per token: its own, otherwise that of others of its class, otherwise that of
+    /// the last ones that left.
+    pub fn decode_time_of(&self, worker: &Worker) -> Option<DecodeTime> {
+        let others = self.workers.values().map(Worker::as_engine);
+        self.estimates.decode_time_of(&worker.as_engine(), others)
+    }
+
+    /// Prompt tokens that a worker computes per second, chosen in the same order; of others the
+    /// median.
+    pub fn prefill_speed_of(&self, worker: &Worker) -> Option<u64> {
+        let others = self.workers.values().map(Worker::as_engine);
+        self.estimates.prefill_speed_of(&worker.as_engine(), others)
+    }
 }

@@ -120,7 +120,7 @@ impl State {
             running_steps: u64::from(w.running_steps),
             slots_taken: w.slots_taken.len() as u64,
             host_tokens: w.host_tokens(),
-            prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
+            prefill_tokens_per_s: w.speeds.prefill_tokens_per_s(),
         }
     }
 }

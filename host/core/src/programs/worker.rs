@@ -1,7 +1,7 @@
 //! A worker and its ledger: what its KV cache holds, program by program, with
 //! shared prefixes counted once.
 
-use crate::estimates::{DecodePace, PrefillSpeed, StepsTime};
+use crate::estimates::{Engine, EngineSpeeds};
 use crate::programs::accounts::{Account, Charge};
 use crate::programs::backlog::Backlog;
 use crate::programs::lingering::Lingering;
@@ -167,15 +167,9 @@ pub struct Worker {
     /// How much its engine really keeps.
     #[serde(default, skip_serializing_if = "Reuse::is_default")]
     pub reuse: Reuse,
-    /// Its prefill speed.
-    #[serde(default, skip_serializing_if = "PrefillSpeed::is_unused")]
-    pub prefill_speed: PrefillSpeed,
-    /// Its time per token.
-    #[serde(default, skip_serializing_if = "DecodePace::is_unused")]
-    pub pace: DecodePace,
-    /// The summed time of all steps that ran here.
+    /// Its speeds.
     #[serde(default)]
-    pub steps_time: StepsTime,
+    pub speeds: EngineSpeeds,
     /// Prompts that it has yet to compute.
     #[serde(default, skip_serializing_if = "Backlog::is_empty")]
     pub backlog: Backlog,
@@ -220,11 +214,28 @@ impl Worker {
             headroom_ppm: None,
             lingering: Lingering::default(),
             reuse: Reuse::default(),
-            prefill_speed: PrefillSpeed::default(),
-            pace: DecodePace::default(),
-            steps_time: StepsTime::default(),
+            speeds: EngineSpeeds::default(),
             backlog: Backlog::default(),
         }
+    }
+
+    /// What estimates see of it.
+    pub fn as_engine(&self) -> Engine<'_> {
+        Engine {
+            kind: self.engine,
+            model: self.model.as_deref(),
+            gpus: self.capacity.gpus,
+            capacity_tokens: self.capacity.tokens,
+            speeds: &self.speeds,
+        }
+    }
+
+    /// Whether these reports mean another engine at the same address. Software or GPUs that were
+    /// unknown so far do not.
+    pub(crate) fn is_another(&self, engine: EngineKind, gpus: Option<u32>) -> bool {
+        let is_other = self.engine != EngineKind::Openai && self.engine != engine;
+        let others = self.capacity.gpus.zip(gpus);
+        is_other || others.is_some_and(|(known, gpus)| known != gpus)
     }
 
     /// True if it answers: steps of programs that are placed there may be sent to it.

@@ -39,9 +39,11 @@ fn times_of_tools_are_learnt_once_for_each_call() {
         failed: 1,
         total_us: 4_000_000,
         longest_us: 3_000_000,
-        times: s.core.programs().tools[job]["bash"].times.clone(),
+        times: s.core.programs().estimates.tools()[job]["bash"]
+            .times
+            .clone(),
     };
-    assert_eq!(s.core.programs().tools[job]["bash"], expected);
+    assert_eq!(s.core.programs().estimates.tools()[job]["bash"], expected);
     assert!(!expected.times.is_empty());
     assert!(
         s.core
@@ -66,5 +68,5 @@ fn actions_of_a_program_are_bounded_and_go_with_it() {
     );
     s.release("a");
     s.handle(finished("a", "1", true));
-    assert!(s.core.programs().tools.is_empty());
+    assert!(s.core.programs().estimates.tools().is_empty());
 }

@@ -17,7 +17,13 @@ fn waits_for(s: &Scenario, key: &str) -> usize {
 
 /// How often a job's programs have waited for others, and for how many seconds in total.
 fn waits(s: &Scenario) -> Option<(u64, u64)> {
-    let known = s.core.programs().tools.get("story")?.get(SUBAGENT)?;
+    let known = s
+        .core
+        .programs()
+        .estimates
+        .tools()
+        .get("story")?
+        .get(SUBAGENT)?;
     Some((known.finished, known.total_us / 1_000_000))
 }
 

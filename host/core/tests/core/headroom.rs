@@ -156,11 +156,11 @@ fn what_engines_are_seen_to_compute_replaces_the_setting() {
             .wait_s(1)
             .progress(step, 1);
         finish(&mut scenario, step, 2_000 * step, 2_000 * (step - 1));
-        let measured = scenario.core.programs().prefill_tokens_per_s;
+        let measured = scenario.core.programs().estimates.prefill_tokens_per_s();
         assert_eq!(measured > 0, step == 8, "after {step}: {measured}");
     }
     // The first prompt counts half, and each one after it half of what is left.
-    let measured = scenario.core.programs().prefill_tokens_per_s;
+    let measured = scenario.core.programs().estimates.prefill_tokens_per_s();
     assert_eq!(measured, 1_993);
     let twice = 16_010 * 1_000_000 / measured * 2;
     assert_eq!(scenario.core.starvation_bound(), Span(twice));
@@ -170,7 +170,7 @@ fn what_engines_are_seen_to_compute_replaces_the_setting() {
     assert_eq!(dispatched(&scenario), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     scenario.lose(0);
     let speeds = scenario.core.programs().workers.values();
-    let speeds: Vec<_> = speeds.map(|w| w.prefill_speed.tokens_per_s()).collect();
+    let speeds: Vec<_> = speeds.map(|w| w.speeds.prefill_tokens_per_s()).collect();
     assert_eq!(speeds, [Some(measured)], "it may come back");
 }
 

@@ -253,11 +253,14 @@ fn tools_are_learnt_without_their_waits() {
     let waits = e.submit(undeclared("small"));
     e.wait_s(100).exit(running);
     e.begin(waits).wait_s(4).exit(waits);
-    let tool = &e.core.programs().tools["job"]["tool"];
+    let tool = &e.core.programs().estimates.tools()["job"]["tool"];
     assert_eq!((tool.finished, tool.longest_us), (1, 4_000_000));
     let withdrawn = e.submit(undeclared("large"));
     e.handle(ActionEvent::ActionCancelled { action: withdrawn });
-    assert_eq!(e.core.programs().tools["job"]["tool"].finished, 1);
+    assert_eq!(
+        e.core.programs().estimates.tools()["job"]["tool"].finished,
+        1
+    );
 }
 
 #[test]
@@ -268,7 +271,7 @@ fn what_began_while_it_was_to_stop_is_learnt_without_its_wait_too() {
     e.wait_s(20).cancel(id);
     e.wait_s(3).begin(id).wait_s(2);
     e.end(id, Outcome::Killed { signal: 15 });
-    let tool = &e.core.programs().tools["job"]["tool"];
+    let tool = &e.core.programs().estimates.tools()["job"]["tool"];
     assert_eq!((tool.finished, tool.longest_us), (1, 2_000_000));
 }
 
@@ -292,7 +295,10 @@ fn a_program_is_expected_back_when_its_action_has_waited_and_run() {
     assert_eq!(ends(&e), Some(from + Span::from_secs(3 + 2 + 7)));
     e.exit(id);
     assert_eq!(ends(&e), None);
-    assert_eq!(e.core.programs().tools["job"]["tool"].finished, 2);
+    assert_eq!(
+        e.core.programs().estimates.tools()["job"]["tool"].finished,
+        2
+    );
 }
 
 #[test]

@@ -455,15 +455,15 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
         while core.poll_command().is_some() {}
     }
     assert_eq!(core.programs().live.len(), 0);
-    assert_eq!(core.programs().jobs.len(), JOBS_MAX);
+    assert_eq!(core.programs().estimates.jobs().len(), JOBS_MAX);
     let newest = format!("job-{}", JOBS_MAX + 100);
-    let tools = &core.programs().tools;
+    let tools = core.programs().estimates.tools();
     assert!(tools.len() <= JOBS_MAX && tools.contains_key(&*newest));
     core.assert_invariants();
     let again = Core::with_state(core.config().clone(), core.state().clone());
     assert_eq!(
-        again.programs().jobs,
-        core.programs().jobs,
+        again.programs().estimates.jobs(),
+        core.programs().estimates.jobs(),
         "as after a restart"
     );
 }

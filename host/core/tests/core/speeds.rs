@@ -1,7 +1,7 @@
 //! Speeds of engines, as measured at registration.
 
 use crate::scenario::Scenario;
-use treadle_core::classes::{CLASSES_MAX, EngineClass};
+use treadle_core::estimates::{CLASSES_MAX, EngineClass};
 use treadle_core::{Capacity, Command, Event, ProgramCommand, ProgramEvent, State, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
@@ -29,7 +29,7 @@ fn declared(worker: u32, prefill_tokens_per_s: u64, token_us: u64, step_us: u64)
 /// Time per token at a worker, and the increase per further step, in microseconds.
 fn token(s: &Scenario, worker: u32) -> Option<(u64, Option<u64>)> {
     let worker = &s.core.programs().workers[&WorkerId(worker)];
-    let time = worker.pace.time()?;
+    let time = worker.speeds.decode_time()?;
     Some((time.alone.0, time.further.map(Span::micros)))
 }
 
@@ -48,7 +48,7 @@ fn a_profile_holds_until_the_engines_own_steps_tell() {
     s.handle(declared(0, 9_000, 40_000, 700));
     assert_eq!(token(&s, 0), Some((40_000, Some(700))));
     assert_eq!(speed(&s, 0), Some(9_000));
-    assert_eq!(s.core.programs().prefill_tokens_per_s, 9_000);
+    assert_eq!(s.core.programs().estimates.prefill_tokens_per_s(), 9_000);
     s.handle(declared(0, 0, 30_000, 0));
     assert_eq!(
         token(&s, 0),
@@ -68,7 +68,7 @@ fn a_profile_holds_until_the_engines_own_steps_tell() {
 
 fn speed(s: &Scenario, worker: u32) -> Option<u64> {
     let worker = &s.core.programs().workers[&WorkerId(worker)];
-    worker.prefill_speed.tokens_per_s()
+    worker.speeds.prefill_tokens_per_s()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_measured_speed_outlives_a_loss_until_the_engines_own_steps_tell() {
     let mut s = Scenario::with_workers(&[1_000, 2_000, 3_000]);
     s.handle(measured(0, 15_000)).handle(measured(1, 900_000));
     assert_eq!(speed(&s, 0), Some(15_000));
-    assert_eq!(s.core.programs().prefill_tokens_per_s, 15_000);
+    assert_eq!(s.core.programs().estimates.prefill_tokens_per_s(), 15_000);
     s.handle(measured(2, 0)).handle(measured(7, 1));
     assert_eq!(speed(&s, 2), None, "that is no speed");
     assert_eq!(token(&s, 0), Some((20_000, None)));
@@ -175,7 +175,7 @@ fn how_contexts_of_a_job_grow_is_learnt() {
     let mut s = Scenario::with_workers(&[100_000]);
     let habits = |s: &Scenario| {
         let p = s.core.programs().live.values().next();
-        let job = p.and_then(|p| s.core.programs().jobs.get(&p.job));
+        let job = p.and_then(|p| s.core.programs().estimates.jobs().get(&p.job));
         job.and_then(treadle_core::estimates::JobStatistics::habits)
     };
     for step in 1..=10 {
@@ -192,7 +192,7 @@ fn how_contexts_of_a_job_grow_is_learnt() {
 #[test]
 fn an_answer_in_one_piece_tells_how_long_a_token_takes() {
     let mut s = Scenario::with_workers(&[100_000]);
-    let pace = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].pace.time();
+    let pace = |s: &Scenario| s.core.programs().workers[&WorkerId(0)].speeds.decode_time();
     s.handle(Event::Program(ProgramEvent::WorkerSpeedRead {
         worker: WorkerId(0),
         prefill_tokens_per_s: 1_000,
@@ -255,14 +255,17 @@ fn what_an_engine_was_like_is_known_when_it_is_gone() {
     let mut s = Scenario::with_workers(&[]);
     engine(&mut s, 0, ("m", 1), 30_000);
     engine(&mut s, 1, ("m", 4), 9_000);
-    assert!(s.core.programs().classes.is_empty(), "they are there");
+    assert!(
+        s.core.programs().estimates.classes().is_empty(),
+        "they are there"
+    );
     s.wait_s(60);
     remove(&mut s, 1);
     s.wait_s(60);
     remove(&mut s, 0);
     assert!(s.core.programs().workers.is_empty());
     let known = |s: &Scenario| -> Vec<_> {
-        let classes = s.core.programs().classes.iter();
+        let classes = s.core.programs().estimates.classes().iter();
         let of = |class: &EngineClass| (class.gpus, class.time.alone.0, class.capacity_tokens);
         classes.map(of).collect()
     };
@@ -299,7 +302,7 @@ fn no_more_classes_are_known_than_may_be() {
         engine(&mut s, gpus, ("m", gpus), 1_000 + u64::from(gpus));
         remove(&mut s, gpus);
     }
-    let classes = &s.core.programs().classes;
+    let classes = s.core.programs().estimates.classes();
     assert_eq!(classes.iter().count(), CLASSES_MAX);
     assert_eq!(
         classes.iter().next().map(|class| class.gpus),

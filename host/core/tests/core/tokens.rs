@@ -170,7 +170,7 @@ fn an_engine_that_counts_nothing_leaves_the_estimate() {
     scenario.finish(1, 0, 100);
     let p = scenario.core.programs().program("p").unwrap();
     assert_eq!(p.context_tokens, 1_110);
-    assert!(scenario.core.programs().token_models.is_empty());
+    assert!(scenario.core.programs().estimates.tokens().is_empty());
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use super::{Did, InjectedBug, replace};
 use treadle_core::action::Action;
 use treadle_core::actions::{ActionCommand, ActionEvent, Ended, Rank, Stage};
 use treadle_core::{Command, Core, Event, ProgramCommand};
-use treadle_model::ActionId;
+use treadle_model::{ActionId, Span};
 
 impl InjectedBug {
     pub(super) fn tamper_with_actions(
@@ -149,8 +149,8 @@ fn learn_withdrawn(core: &mut Core, did: &Did) {
         let programs = state.programs.to_mut();
         let program = program.and_then(|program| programs.live.get(&program));
         if let Some(job) = program.map(|program| program.job.clone()) {
-            let tools = programs.tools.entry(job).or_default();
-            tools.entry(spec.kind.clone()).or_default().finished += 1;
+            let estimates = &mut programs.estimates;
+            estimates.call_ended(&job, &spec.kind, Span(0), true);
             is_changed = true;
         }
     }

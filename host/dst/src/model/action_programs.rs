@@ -126,7 +126,7 @@ impl Model {
             self.check_known_to(program, &open)?;
         }
         let mut calls = BTreeMap::new();
-        for (job, tools) in &core.programs().tools {
+        for (job, tools) in core.programs().estimates.tools() {
             for (tool, known) in tools.iter().filter(|(tool, _)| &***tool != SUBAGENT) {
                 let (total, longest) = (known.total_us, known.longest_us);
                 let key = (job.clone(), tool.clone());

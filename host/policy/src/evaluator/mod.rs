@@ -291,7 +291,9 @@ impl PolicyEvaluator {
         };
         let (policy, mut scores) = asked.unwrap_or_else(|| self.evaluate_natively(assignee, &call));
         let is_of_tenant = assignee.scope != Scope::Everyone;
-        if call.asks_for_weights() && is_of_tenant && core.programs().jobs.are_of_several_tenants()
+        if call.asks_for_weights()
+            && is_of_tenant
+            && core.programs().estimates.jobs().are_of_several_tenants()
         {
             let least = call.put_to_native(&mut self.native);
             raise_to(&mut scores, &least);

@@ -6,7 +6,7 @@ use crate::scheduler::Profile;
 use std::collections::BTreeMap;
 use treadle_core::accounts::{Account, TokenTime};
 use treadle_core::bindings::{Bindings, BoundPolicy};
-use treadle_core::classes::EngineClass;
+use treadle_core::estimates::EngineClass;
 use treadle_core::program::Program;
 use treadle_core::programs::Counters;
 use treadle_core::step::Step;
@@ -132,8 +132,16 @@ impl DriverHandle {
 
     /// The last data of engines that have left, the latest first.
     pub async fn engine_classes(&self) -> Result<Vec<EngineClass>, DriverStopped> {
-        self.read(|view| view.core.programs().classes.iter().cloned().collect())
-            .await
+        self.read(|view| {
+            view.core
+                .programs()
+                .estimates
+                .classes()
+                .iter()
+                .cloned()
+                .collect()
+        })
+        .await
     }
 
     /// One worker.

@@ -249,7 +249,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
         let state = self.core.programs();
         !state.keys.contains_key(&arrival.program)
-            && state.jobs.live_programs(live.tenant.prefix()) >= live.programs_max
+            && state.estimates.jobs().live_programs(live.tenant.prefix()) >= live.programs_max
     }
 
     /// Handles an event, which a gateway in another process may have relayed, and the answers to

@@ -211,11 +211,11 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
         slots: w.capacity.slots,
         gpus: w.capacity.gpus,
         host_tokens: w.host_tokens(),
-        prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
-        token_us: w.pace.time().map(|time| time.alone.micros()),
+        prefill_tokens_per_s: w.speeds.prefill_tokens_per_s(),
+        token_us: w.speeds.decode_time().map(|time| time.alone.micros()),
         step_us: w
-            .pace
-            .time()
+            .speeds
+            .decode_time()
             .and_then(|time| time.further)
             .map(Span::micros),
         engine_load: reported(app, w.id),

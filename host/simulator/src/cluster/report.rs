@@ -141,9 +141,9 @@ impl Cluster<'_> {
     fn speeds(&self) -> Vec<SeenSpeed> {
         let workers = self.core.programs().workers.values();
         let seen = |w: &Worker| {
-            let decode = w.pace.time();
+            let decode = w.speeds.decode_time();
             SeenSpeed {
-                prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
+                prefill_tokens_per_s: w.speeds.prefill_tokens_per_s(),
                 token_us: decode.map(|time| time.alone.micros()),
                 step_us: decode.and_then(|time| time.further).map(Span::micros),
             }

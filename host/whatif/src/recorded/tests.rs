@@ -4,8 +4,8 @@
 mod edges;
 
 use super::*;
+use treadle_core::estimates::RemainingTime;
 use treadle_core::estimates::Tools;
-use treadle_core::estimates::distribution::RemainingTime;
 use treadle_core::{Core, CoreConfig, Event, Mode, ProgramEvent, Question};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{Span, Timestamp};
@@ -25,7 +25,7 @@ struct Onlooker {
 
 impl Answers for Onlooker {
     fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
-        self.tools.clone_from(&core.programs().tools);
+        self.tools.clone_from(core.programs().estimates.tools());
         Answers::answer(&mut self.policy, core, question, now_ms)
     }
 }

@@ -2,11 +2,10 @@
 //! recomputing it.
 
 use crate::Programs;
-use crate::estimates::distribution::RemainingTime;
+use crate::estimates::{NEVER, RanStep, RemainingTime, prefill_time};
 use crate::programs::action::{Action, SUBAGENT};
-use crate::programs::classes::lower_median;
 use crate::programs::program::Program;
-use crate::programs::question::{CostEstimates, NEVER};
+use crate::programs::question::CostEstimates;
 use crate::programs::step::StepState;
 use crate::programs::worker::Worker;
 use treadle_model::{Phase, Span, StepId};
@@ -15,7 +14,7 @@ impl Programs {
     /// The expected remaining time of a program's tool call.
     pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
         let now = self.state.now;
-        let tools = self.state.tools.get(&p.job);
+        let estimates = &self.state.estimates;
         // All running actions, and all programs that it waits for, must end before the next step.
         let of_others = p.waits_for_others().map(|since| (SUBAGENT, since));
         // For treadle's own actions with a known end, that end is used.
@@ -29,8 +28,7 @@ impl Programs {
         let expected = ends.filter(|ends| *ends > now).map(|ends| ends.since(now));
         let expected = expected.map(RemainingTime::expected);
         let of_actions = actions.chain(of_others).filter_map(|(tool, since)| {
-            let known = tools?.get(tool)?;
-            RemainingTime::of(&known.times, now.since(since), since.since(now))
+            estimates.rest_of_call(&p.job, tool, now.since(since), since.since(now))
         });
         if let Some(remaining_tool_time) = of_actions.chain(expected).reduce(RemainingTime::later) {
             return remaining_tool_time;
@@ -42,9 +40,7 @@ impl Programs {
             Span(0) => now.since(p.phase_since),
             _ => Span(0),
         };
-        let job = self.state.jobs.get(&p.job);
-        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed, wait))
-            .unwrap_or_else(|| RemainingTime::unknown(elapsed).after(wait))
+        estimates.rest_of_gap(&p.job, elapsed, wait)
     }
 
     /// Adds a program's cost estimates to the columns of a question.
@@ -94,40 +90,31 @@ impl Programs {
         if configured == 0 {
             return NEVER;
         }
-        let seen = self.state.transfer_speeds.moves;
-        let seen = seen.tokens_per_s(self.state.now);
-        time_for(tokens, seen.unwrap_or(configured))
+        let estimates = &self.state.estimates;
+        estimates.move_time(self.state.now, tokens, configured)
     }
 
     /// Time to load this many tokens from host memory.
     pub(crate) fn load_time(&self, tokens: u64) -> Span {
-        let seen = self.state.transfer_speeds.loads;
-        let seen = seen.tokens_per_s(self.state.now);
-        time_for(tokens, seen.unwrap_or(self.config.kv.host_tokens_per_s))
+        let configured = self.config.kv.host_tokens_per_s;
+        let estimates = &self.state.estimates;
+        estimates.load_time(self.state.now, tokens, configured)
     }
 
     /// Time to compute this many tokens again; 0 if the speed is unknown.
     pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
-        match self.prefill_speed() {
-            0 => Span(0),
-            speed => time_for(tokens, speed),
-        }
+        prefill_time(tokens, self.prefill_speed())
     }
 
     /// The same time at one worker.
     pub(crate) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
-        match self.prefill_speed_of(worker) {
-            0 => Span(0),
-            speed => time_for(tokens, speed),
-        }
+        prefill_time(tokens, self.prefill_speed_of(worker))
     }
 
     /// Prompt tokens that a worker computes per second: as measured, before that as configured.
-    pub(crate) fn prefill_speed(&self) -> u64 {
-        match self.state.prefill_tokens_per_s {
-            0 => self.config.kv.prefill_tokens_per_s,
-            measured => measured,
-        }
+    fn prefill_speed(&self) -> u64 {
+        let configured = self.config.kv.prefill_tokens_per_s;
+        self.state.estimates.prefill_speed(configured)
     }
 
     /// Prefill speed of one worker: its own, or that of its class, once known.
@@ -145,14 +132,13 @@ impl Programs {
             return;
         };
         let w = self.state.workers.get_mut(&worker);
-        if w.is_some_and(|w| w.prefill_speed.see(computed, at.since(since))) {
+        if w.is_some_and(|w| w.speeds.prompt_computed(computed, at.since(since))) {
             self.compare_speeds();
         }
     }
 
-    /// Learns from a step that ended with `output` tokens. If nothing was observed before its end,
-    /// the time for its prompt is subtracted, of which `computed` tokens were not in the engine's
-    /// cache.
+    /// Learns from a step that ended with `output` tokens; `computed` tokens of its prompt were not
+    /// in the engine's cache.
     pub(crate) fn learn_pace(&mut self, step: StepId, output: u64, computed: Option<u64>) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
@@ -160,52 +146,23 @@ impl Programs {
         let StepState::Running { worker, since } = s.state else {
             return;
         };
-        let (first, now) = (s.first_token_at, self.state.now);
         let w = self.state.workers.get_mut(&worker);
-        let (Some(w), Some(before)) = (w, s.steps_time_before) else {
-            return;
-        };
-        let ran = Span(
-            w.steps_time
-                .by(now, w.running_steps)
-                .0
-                .saturating_sub(before.0),
-        );
-        let speed = w.prefill_speed.tokens_per_s();
-        match (first, computed.zip(speed)) {
-            // A step that was preempted in between waited as well.
-            (Some(at), _) if at < since => {}
-            (Some(at), _) => w.pace.see(output.saturating_sub(1), now.since(at), ran),
-            (None, Some((computed, speed))) => {
-                let all = now.since(since).0;
-                let took = all.saturating_sub(time_for(computed, speed).0);
-                // As many steps ran beside its prompt as beside its answer.
-                let ran = u128::from(ran.0) * u128::from(took) / u128::from(all.max(1));
-                let ran = Span(u64::try_from(ran).unwrap_or(u64::MAX));
-                // If the prompt took most of the time, the rest may come from a wrong speed.
-                if took >= all / 2 {
-                    w.pace.see(output, Span(took), ran);
-                }
-            }
-            _ => {}
+        if let (Some(w), Some(before)) = (w, s.steps_time_before) {
+            let ran = RanStep {
+                since,
+                first_token_at: s.first_token_at,
+                steps_time_before: before,
+                output_tokens: output,
+                computed_tokens: computed,
+            };
+            let (now, running) = (self.state.now, w.running_steps);
+            w.speeds.step_ended(now, running, &ran);
         }
     }
 
     /// Updates the median after a worker's speed has changed.
     pub(crate) fn compare_speeds(&mut self) {
-        let speeds = self.state.workers.values();
-        let known = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
-        if let Some(median) = lower_median(known.collect()) {
-            self.state.prefill_tokens_per_s = median;
-        }
+        let speeds = self.state.workers.values().map(|w| &w.speeds);
+        self.state.estimates.compare_speeds(speeds);
     }
-}
-
-/// Time for this many tokens; [`NEVER`] if the speed is unknown.
-pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
-    if tokens_per_s == 0 {
-        return NEVER;
-    }
-    let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
-    Span(u64::try_from(micros).unwrap_or(u64::MAX))
 }

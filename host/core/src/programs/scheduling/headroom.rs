@@ -60,7 +60,7 @@ impl Programs {
             return;
         };
         let (program, worker) = (s.program, s.state.worker());
-        let job = self.state.jobs.get(&p.job);
+        let job = self.state.estimates.jobs().get(&p.job);
         let whole = job.is_some_and(|job| job.whole_answers).then(|| {
             s.prompt_tokens
                 .saturating_sub(self.shared_tokens_of(p, worker))

@@ -241,10 +241,7 @@ impl Programs {
         if let Some((ended, _)) = &ended {
             let now = self.state.now;
             let took = now.since(ended.since);
-            self.state
-                .transfer_speeds
-                .moves
-                .see(now, ended.tokens, took);
+            self.state.estimates.moved(now, ended.tokens, took);
         }
         let slot = ended.and_then(|(_, slot)| slot);
         let takes = self

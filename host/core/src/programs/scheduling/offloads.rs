@@ -305,10 +305,7 @@ impl Programs {
         if let Some(ended) = self.end_transfer(program) {
             let now = self.state.now;
             let took = now.since(ended.since);
-            self.state
-                .transfer_speeds
-                .loads
-                .see(now, ended.tokens, took);
+            self.state.estimates.loaded(now, ended.tokens, took);
         }
         self.state.counters.loads += 1;
         self.note_warm(program);

@@ -4,7 +4,7 @@
 //! itself.
 
 use crate::bindings::BoundJobs;
-use crate::estimates::{Forecast, GROWTH_PPM, Growing, JobStatistics, Memory};
+use crate::estimates::{Forecast, Growing, WorkerGrowth};
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
@@ -147,18 +147,17 @@ impl Programs {
         let memory = || {
             let placed = w.programs.iter().filter_map(|id| self.state.live.get(id));
             let capacity = w.watermark_tokens(share).saturating_sub(w.shared_tokens);
-            Memory::new(capacity, placed.map(|p| self.growing(p)).collect())
+            WorkerGrowth::new(capacity, placed.map(|p| self.growing(p)).collect())
         };
         forecast.admits(worker, memory, self.growing(p))
     }
 
     /// A program's present context and its predicted growth.
     fn growing(&self, p: &Program) -> Growing {
-        let job = self.state.jobs.get(&p.job);
         Growing {
             remaining: p.remaining_tokens.unwrap_or(0),
             held: p.context_tokens.max(p.private_tokens()),
-            growth_ppm: job.map_or(GROWTH_PPM, JobStatistics::growth_ppm),
+            growth_ppm: self.state.estimates.growth_ppm(&p.job),
         }
     }
 

@@ -21,8 +21,6 @@ const STARVATION_WAITS: u64 = 3;
 const STARVATION_QUARTERS: u64 = 8;
 /// The bound if engines offload by themselves: a program that makes room may find its cache again.
 const STARVATION_QUARTERS_OFFLOADED: u64 = 6;
-/// Number of waits in their moving average.
-const WAITS_AVERAGED: u64 = 64;
 
 impl Programs {
     /// Asks which program to restore when one is queued and a worker has room.
@@ -283,7 +281,7 @@ impl Programs {
     /// served in turn, and computed each time; less if engines offload.
     pub(crate) fn starvation_bound(&self) -> Span {
         let bound = if self.config.kv.host_tokens_max > 0 {
-            let waits = self.state.wait_mean.micros();
+            let waits = self.state.estimates.wait_mean().micros();
             Span(waits.saturating_mul(STARVATION_WAITS))
         } else {
             let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
@@ -309,9 +307,8 @@ impl Programs {
     fn learn_wait(&mut self, program: ProgramId) {
         let entry = self.state.live.get(&program).and_then(|p| p.queued);
         if let Some(entry) = entry {
-            let waited = self.state.now.since(entry.since).micros();
-            let mean = self.state.wait_mean.micros();
-            self.state.wait_mean = Span(mean - mean / WAITS_AVERAGED + waited / WAITS_AVERAGED);
+            let waited = self.state.now.since(entry.since);
+            self.state.estimates.waited(waited);
         }
     }
 

@@ -19,7 +19,11 @@ impl Programs {
         };
         let program = self.state.keys.get(&arrival.program);
         let counted = program.and_then(|program| self.state.live.get(program)?.counted);
-        let tokens = self.state.token_models.next_tokens(model, size, counted);
+        let tokens = self
+            .state
+            .estimates
+            .tokens()
+            .next_tokens(model, size, counted);
         if self.is_too_long(tokens) { 0 } else { tokens }
     }
 
@@ -42,7 +46,7 @@ impl Programs {
                 bytes: *bytes,
                 messages: text.messages.min(1),
             };
-            segment.tokens = self.state.token_models.part_tokens(&text.model, size);
+            segment.tokens = self.state.estimates.tokens().part_tokens(&text.model, size);
         }
         if self.is_too_long(prefix.iter().map(|segment| segment.tokens).sum()) {
             prefix.clear();
@@ -80,7 +84,7 @@ impl Programs {
                 size,
                 tokens: counted,
             });
-            self.state.token_models.learn(&model, size, counted);
+            self.state.estimates.prompt_counted(&model, size, counted);
         }
     }
 

@@ -129,9 +129,9 @@ impl Programs {
         self.add_prompt(step, worker, self.warm_tokens(program));
         self.reuse_sent(step);
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            w.steps_time.change(now, w.running_steps);
+            w.speeds.running_changes(now, w.running_steps);
             if let Some(s) = self.state.steps.get_mut(&step) {
-                s.steps_time_before = Some(w.steps_time.by(now, 0));
+                s.steps_time_before = Some(w.speeds.steps_time(now, 0));
             }
             w.running_steps += 1;
         }

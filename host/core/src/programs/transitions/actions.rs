@@ -1,6 +1,5 @@
 //! Beginnings and ends of actions, as tool runners report them and as treadle runs them.
 
-use crate::estimates;
 use crate::machine::{Notice, Notified};
 use crate::programs::Programs;
 use crate::programs::action::{ACTIONS_MAX, Action, OWN};
@@ -79,7 +78,9 @@ impl Programs {
             p.actions_failed += u32::from(!ok);
             if has_begun {
                 let took = now.since(ended.since);
-                estimates::learn(&mut self.state.tools, &p.job, &ended.tool, took, ok);
+                self.state
+                    .estimates
+                    .call_ended(&p.job, &ended.tool, took, ok);
             }
         }
     }

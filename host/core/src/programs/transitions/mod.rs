@@ -38,7 +38,7 @@ impl Programs {
                 model,
                 size,
                 tokens,
-            } => self.state.token_models.learn(model, *size, *tokens),
+            } => self.state.estimates.prompt_counted(model, *size, *tokens),
             ProgramEvent::WorkerUseRead {
                 worker,
                 untracked_tokens,

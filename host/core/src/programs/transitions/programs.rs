@@ -25,8 +25,7 @@ impl Programs {
         self.state.next_program += 1;
         self.state.counters.programs_opened += 1;
         self.state.keys.insert(arrival.program.clone(), id);
-        let forgotten = self.state.jobs.program_opened(&arrival.job);
-        self.forget_tools(forgotten);
+        self.state.estimates.program_opened(&arrival.job);
         let mut program = self.new_program(id, arrival);
         program.model = model;
         self.state.live.insert(id, program);
@@ -93,13 +92,8 @@ impl Programs {
         if p.phase == Phase::Acting {
             if p.steps_finished > 0 {
                 p.acted_total = p.acted(now);
-                let job = self.state.jobs.of_live(&p.job);
-                let sample = now.since(p.phase_since).micros();
-                job.gaps.learn(sample / 1_000);
-                job.tool_us = match job.tool_us {
-                    0 => sample,
-                    known => known - known / 8 + sample / 8,
-                };
+                let took = now.since(p.phase_since);
+                self.state.estimates.acted(&p.job, took);
             }
             p.phase = Phase::Reasoning;
             p.phase_since = now;
@@ -155,13 +149,6 @@ impl Programs {
         }
     }
 
-    /// Tool statistics are dropped together with the other statistics of a job.
-    fn forget_tools(&mut self, job: Option<Box<str>>) {
-        if let Some(job) = job {
-            self.state.tools.remove(&job);
-        }
-    }
-
     /// Handles a step whose request was wrong. A program without finished steps, actions and other
     /// steps ends with it: another request opens it again.
     pub(crate) fn close_with(&mut self, step: StepId) {
@@ -184,8 +171,8 @@ impl Programs {
         let contexts = &mut self.state.context_tokens;
         *contexts = contexts.saturating_sub(p.context_tokens);
         self.state.keys.remove(&p.key);
-        let forgotten = self.state.jobs.program_closed(&p.job, self.state.now);
-        self.forget_tools(forgotten);
+        let now = self.state.now;
+        self.state.estimates.program_closed(&p.job, now);
         if let Some(at) = p.idle_check_at {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }

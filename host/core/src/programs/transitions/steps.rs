@@ -1,6 +1,6 @@
 //! Arrival, progress and end of steps.
 
-use crate::estimates::JobStatistics;
+use crate::estimates::{FinishedStep, JobStatistics};
 use crate::programs::program::{Outcome, Program};
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::programs::worker::Worker;
@@ -65,7 +65,8 @@ impl Programs {
     fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
         let learnt = self
             .state
-            .jobs
+            .estimates
+            .jobs()
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
         let told = |job: &JobStatistics| !job.whole_answers;
@@ -102,7 +103,7 @@ impl Programs {
             s.first_token_at = Some(now);
             let (program, at) = (s.program, s.state.worker());
             if let Some(w) = at.and_then(|worker| self.state.workers.get(&worker)) {
-                s.steps_time_before = Some(w.steps_time.by(now, w.running_steps));
+                s.steps_time_before = Some(w.speeds.steps_time(now, w.running_steps));
             }
             self.account(program);
             if let Some(worker) = at {
@@ -158,21 +159,12 @@ impl Programs {
             let context = tokens.prompt.saturating_add(tokens.output);
             let grown = (p.steps_finished > 1).then(|| context.saturating_sub(p.context_tokens));
             set_context(p, context, &mut self.state.context_tokens);
-            let job = self.state.jobs.of_live(&p.job);
-            if let Some(grown) = grown {
-                let sample = grown.saturating_mul(16);
-                job.growth_tokens_x16 = match job.growth_tokens_x16 {
-                    0 => sample,
-                    known => known - known / 8 + sample / 8,
-                };
-            }
-            let sample = tokens.output.saturating_mul(16);
-            job.output_tokens_x16 = match job.steps_finished {
-                0 => sample,
-                _ => job.output_tokens_x16 - job.output_tokens_x16 / 8 + sample / 8,
+            let finished = FinishedStep {
+                output_tokens: tokens.output,
+                grown_tokens: grown,
+                whole_answer,
             };
-            job.whole_answers = whole_answer;
-            job.steps_finished += 1;
+            self.state.estimates.step_finished(&p.job, &finished);
         }
         if !ran_here {
             self.drop_outgrown_copy(program);
@@ -331,7 +323,7 @@ impl Programs {
             p.running.retain(|running| *running != step);
         }
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            w.steps_time.change(self.state.now, w.running_steps);
+            w.speeds.running_changes(self.state.now, w.running_steps);
             w.running_steps -= 1;
         }
         let program = s.program;

@@ -1,7 +1,6 @@
 //! Programs that other programs start. A program that waits for its subagents acts as if it had
 //! called a tool: its waits are learnt and expected like those of one.
 
-use crate::estimates;
 use crate::programs::action::{ACTIONS_MAX, SUBAGENT};
 use crate::programs::program::{Awaited, Program};
 use crate::{Parent, Programs};
@@ -52,7 +51,9 @@ impl Programs {
         p.blocked_total = p.blocked(now);
         if let Some(awaited) = p.awaited.take() {
             let took = now.since(awaited.since);
-            estimates::learn(&mut self.state.tools, &p.job, SUBAGENT, took, true);
+            self.state
+                .estimates
+                .call_ended(&p.job, SUBAGENT, took, true);
         }
     }
 

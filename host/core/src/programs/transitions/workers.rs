@@ -1,6 +1,6 @@
 //! Engines join, report their capacity, stop answering, come back and leave.
 
-use crate::estimates::{DecodePace, DecodeTime, PrefillSpeed};
+use crate::estimates::DecodeTime;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
@@ -47,7 +47,7 @@ impl Programs {
             return;
         };
         if is_another {
-            w.forget_speeds();
+            w.speeds.forget();
         }
         w.engine = engine;
         // A value declared at registration stands in for one that the engine does not report.
@@ -99,7 +99,7 @@ impl Programs {
         };
         w.health = Health::Lost;
         w.untracked_tokens = 0;
-        w.remember_speeds();
+        w.speeds.remember();
         self.forget_reuse(worker);
         self.account_worker(worker);
         self.state.reservations.remove(&worker);
@@ -129,7 +129,7 @@ impl Programs {
             return;
         };
         if is_another {
-            w.forget_speeds();
+            w.speeds.forget();
         }
         if w.model.as_deref() != Some(model) {
             w.model = Some(model.into());
@@ -147,18 +147,20 @@ impl Programs {
         }
     }
 
+    /// Remembers the speeds of a worker that leaves or gets another engine, for its class.
+    fn remember_class(&mut self, worker: WorkerId) {
+        if let Some(w) = self.state.workers.get(&worker) {
+            let now = self.state.now;
+            self.state.estimates.engine_left(&w.as_engine(), now);
+        }
+    }
+
     /// Records a measured speed; a value of 0 is unknown.
     pub(crate) fn worker_speed_read(&mut self, worker: WorkerId, prefill: u64, time: DecodeTime) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if time.alone.0 > 0 {
-            let known = w.pace.time().and_then(|time| time.further);
-            let further = time.further.or(known);
-            w.pace = DecodePace::measured(DecodeTime { further, ..time });
-        }
-        if prefill > 0 {
-            w.prefill_speed = PrefillSpeed::measured(prefill);
+        if w.speeds.measured(prefill, time) {
             self.compare_speeds();
         }
     }
@@ -174,11 +176,7 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if time.alone.0 > 0 && !w.pace.is_learnt() {
-            w.pace = DecodePace::sown(time);
-        }
-        if prefill > 0 && !w.prefill_speed.is_learnt() {
-            w.prefill_speed = PrefillSpeed::sown(prefill);
+        if w.speeds.declared(prefill, time) {
             self.compare_speeds();
         }
     }

@@ -8,8 +8,8 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use treadle_core::classes::EngineClass;
 use treadle_core::estimates::DecodeTime;
+use treadle_core::estimates::EngineClass;
 use treadle_core::worker::Worker;
 use treadle_store::LengthRow;
 use treadle_wire::ErrorCode;
@@ -115,8 +115,8 @@ fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Respo
     let mut degrees: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
     let at_work = || workers.iter().filter(|worker| is_at_work(worker));
     for worker in at_work() {
-        if let (Some(gpus), Some(time)) = (worker.capacity.gpus, worker.pace.time()) {
-            let prefill = worker.prefill_speed.tokens_per_s();
+        if let (Some(gpus), Some(time)) = (worker.capacity.gpus, worker.speeds.decode_time()) {
+            let prefill = worker.speeds.prefill_tokens_per_s();
             let row = Row::of(time, prefill, worker.capacity.tokens);
             degrees.entry(gpus).or_default().push(row);
         }
@@ -167,7 +167,7 @@ fn of_engines(workers: &[Worker], gone: &[EngineClass]) -> Result<Columns, Respo
 
 /// Whether it is active and its speed was measured.
 fn is_at_work(worker: &Worker) -> bool {
-    !worker.leaving && worker.pace.time().is_some()
+    !worker.leaving && worker.speeds.decode_time().is_some()
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
