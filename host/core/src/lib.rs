@@ -60,6 +60,7 @@ mod daemon;
 pub mod estimates;
 mod event;
 mod machine;
+pub mod memory;
 pub mod programs;
 mod state;
 mod timers;
@@ -69,12 +70,12 @@ pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use daemon::DaemonEvent;
 pub use estimates::NEVER;
 pub use event::{Event, Origin};
+pub use memory::{Capacity, PrefixSegment};
 pub use programs::{
-    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, CostEstimates, Parent,
-    PolicyAnswer, PrefixSegment, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose,
-    Question, Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals,
-    WorkerTotals, accounts, action, backlog, explain, lingering, link, migration, offload, program,
-    queue, step, worker,
+    About, Attribution, CacheAction, CacheLocation, CacheTotals, CostEstimates, Parent,
+    PolicyAnswer, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose, Question,
+    Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
+    action, explain, link, program, queue, step, worker,
 };
 pub use state::State;
 

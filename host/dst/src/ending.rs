@@ -41,7 +41,7 @@ impl Simulation {
         for (id, worker) in &state.workers {
             if worker.used_tokens() > 0
                 || worker.running_steps > 0
-                || !worker.slots_taken.is_empty()
+                || worker.ledger.slots_taken() > 0
             {
                 return broken(
                     "ledger",

@@ -1,11 +1,12 @@
 //! Injected bugs: deliberate faults of the code under test, to check that the rules detect them.
 
 mod actions;
+mod tampering;
 
-use treadle_core::backlog::Backlog;
+use tampering::{forget_state, reverse_run_queues, tamper_with_ledger};
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
-use treadle_core::worker::{QueuedStep, WorkerState};
+use treadle_core::worker::{Worker, WorkerState};
 use treadle_core::{
     Command, Core, CoreConfig, Event, ProgramCommand, ProgramEvent, State, programs,
 };
@@ -331,14 +332,18 @@ impl InjectedBug {
                 waiting.is_some_and(|step| state.steps.remove(&step).is_some())
             }
             Self::DoubleCharge if now_and_then => {
-                let mut workers = state.workers.values_mut();
-                let charged = workers.find(|w| w.charged_tokens > 0);
-                charged.map(|w| w.charged_tokens *= 2).is_some()
+                let charged = |w: &Worker| w.ledger.charged_tokens() > 0;
+                tamper_with_ledger(state, charged, |ledger| {
+                    let tokens = &mut ledger["charged_tokens"];
+                    *tokens = (tokens.as_u64().unwrap_or(0) * 2).into();
+                })
             }
             Self::OffByOneToken if now_and_then => {
-                let mut workers = state.workers.values_mut();
-                let charged = workers.find(|w| w.charged_tokens > 0);
-                charged.map(|w| w.charged_tokens += 1).is_some()
+                let charged = |w: &Worker| w.ledger.charged_tokens() > 0;
+                tamper_with_ledger(state, charged, |ledger| {
+                    let tokens = &mut ledger["charged_tokens"];
+                    *tokens = (tokens.as_u64().unwrap_or(0) + 1).into();
+                })
             }
             Self::LineReversed => reverse_run_queues(state),
             Self::ContextTooLong => match event {
@@ -358,14 +363,18 @@ impl InjectedBug {
                 first.is_some_and(|first| state.workers.insert(ghost, first).is_none())
             }
             Self::FillWhole if now_and_then => {
-                let mut workers = state.workers.values_mut();
-                let learnt = workers.find(|w| w.headroom_ppm.is_some());
-                learnt.map(|w| w.headroom_ppm = Some(0)).is_some()
+                let learnt = |w: &Worker| w.ledger.engine().headroom_ppm().is_some();
+                tamper_with_ledger(state, learnt, |ledger| {
+                    ledger["engine"]["headroom_ppm"] = 0.into();
+                })
             }
             Self::ForgetPrompts if now_and_then => {
-                let mut workers = state.workers.values_mut();
-                let busy = workers.find(|w| !w.backlog.is_empty());
-                busy.map(|w| w.backlog = Backlog::default()).is_some()
+                let busy = |w: &Worker| w.ledger.engine().has_prompts();
+                tamper_with_ledger(state, busy, |ledger| {
+                    if let Some(engine) = ledger["engine"].as_object_mut() {
+                        engine.remove("backlog");
+                    }
+                })
             }
             Self::ForgetCordon => forget_state(state, WorkerState::Cordoned, WorkerState::Active),
             Self::ForgetDrain => forget_state(state, WorkerState::Draining, WorkerState::Cordoned),
@@ -440,41 +449,6 @@ fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
             tokens: other.context_tokens,
         })
     }));
-}
-
-/// Changes the state of workers from one to another.
-fn forget_state(state: &mut programs::State, known: WorkerState, other: WorkerState) -> bool {
-    let mut changed = false;
-    for w in state.workers.values_mut().filter(|w| w.state == known) {
-        w.state = other;
-        changed = true;
-    }
-    changed
-}
-
-/// Swaps the priorities of the first and the last step of a run queue.
-fn reverse_run_queues(state: &mut programs::State) -> bool {
-    let mut changed = false;
-    for w in state.workers.values_mut() {
-        let (Some(first), Some(last)) = (w.line.first().copied(), w.line.last().copied()) else {
-            continue;
-        };
-        if first.priority == last.priority {
-            continue;
-        }
-        changed = true;
-        for (queued_step, priority) in [(first, last.priority), (last, first.priority)] {
-            w.line.remove(&queued_step);
-            w.line.insert(QueuedStep {
-                priority,
-                ..queued_step
-            });
-            if let Some(s) = state.steps.get_mut(&queued_step.step) {
-                s.priority = priority.0;
-            }
-        }
-    }
-    changed
 }
 
 /// Replaces the state; commands were removed before.

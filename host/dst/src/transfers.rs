@@ -398,7 +398,14 @@ impl Simulation {
         let Some(daemon) = &self.daemon else {
             return;
         };
-        let held = daemon.scheduler.core().programs().offloads.held.iter();
+        let held = daemon
+            .scheduler
+            .core()
+            .programs()
+            .memory
+            .offloads()
+            .held()
+            .iter();
         let held: BTreeMap<Box<str>, ProgramId> = held
             .map(|(program, held)| (held.copy.clone(), *program))
             .collect();

@@ -348,10 +348,9 @@ pub fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<
     };
     let shared = |id: &WorkerId| -> u64 {
         let worker = core.programs().workers.get(id);
-        let held = program
-            .prefix
-            .iter()
-            .take_while(|segment| worker.is_some_and(|w| w.shared.contains_key(&segment.hash)));
+        let held = program.prefix.iter().take_while(|segment| {
+            worker.is_some_and(|w| w.ledger.shared().contains_key(&segment.hash))
+        });
         held.map(|segment| segment.tokens).sum()
     };
     let held = |id: &WorkerId| {

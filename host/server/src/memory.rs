@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use treadle_auth::Principal;
-use treadle_core::accounts::{Account, TokenTime, Use};
+use treadle_core::memory::{Account, TokenTime, Use};
 use treadle_http::escape;
 use treadle_model::tenant::{DEFAULT_TENANT, MARK};
 use treadle_scheduler::{JobAccount, MemoryAccounts, WorkerAccount};

@@ -1,6 +1,7 @@
 //! Bounds of the numbers in events, so that no sum overflows and every store can hold them.
 
-use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
+use crate::memory::{Capacity, PrefixSegment};
+use crate::{ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{
     BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX, WEIGHTS_BYTES_MAX,
 };

@@ -4,37 +4,11 @@ use super::question::{Attribution, PolicyAnswer};
 use super::worker::{Rest, WorkerState};
 use crate::daemon::kinds;
 use crate::estimates::TextSize;
+use crate::memory::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
 use treadle_model::{
     AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,
 };
-
-/// A part of a prompt that other programs may share, with a chained hash: the second segment's hash
-/// covers the first segment too.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct PrefixSegment {
-    /// Chained hash of the prompt up to the end of this segment.
-    pub hash: u64,
-    /// Tokens of only this segment.
-    pub tokens: u64,
-}
-
-/// What a worker can hold. `None` means unknown, hence unlimited.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Capacity {
-    /// Tokens of KV cache.
-    pub tokens: Option<u64>,
-    /// Longest context of one program, in tokens.
-    pub context_tokens_max: Option<u64>,
-    /// Engines with fixed slots (llama.cpp's slots): programs placed at once.
-    pub slots: Option<u32>,
-    /// Number of GPUs it runs on, by tensor parallelism.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<u32>,
-    /// Whether it reports that it offloads caches to host memory of its own.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub offloads: bool,
-}
 
 /// A prompt that came as text, from which its tokens are estimated.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,7 @@
 //! sum is recomputed from scratch.
 
 use crate::estimates::JOBS_MAX;
-use crate::programs::accounts::{Account, Charge, Use};
-use crate::programs::offload::Direction;
+use crate::memory::{Account, Charge, Direction, Use};
 use crate::programs::program::Program;
 use crate::programs::step::StepState;
 use crate::programs::timers::Timer;
@@ -37,19 +36,20 @@ fn assert_ledgers(state: &State) {
             .collect();
         assert_eq!(placed.len(), w.programs.len(), "{id}: placed programs");
         let charged: u64 = placed.iter().map(|p| p.weighted_tokens()).sum();
-        assert_eq!(charged, w.charged_tokens, "{id}: charged tokens");
+        assert_eq!(charged, w.ledger.charged_tokens(), "{id}: charged tokens");
         let mut sharers: BTreeMap<u64, u32> = BTreeMap::new();
         for segment in placed.iter().flat_map(|p| &p.prefix) {
             *sharers.entry(segment.hash).or_default() += 1;
         }
         let counted: BTreeMap<u64, u32> = w
-            .shared
+            .ledger
+            .shared()
             .iter()
             .map(|(hash, shared)| (*hash, shared.programs))
             .collect();
         assert_eq!(sharers, counted, "{id}: sharers of prefixes");
-        let shared: u64 = w.shared.values().map(|shared| shared.tokens).sum();
-        assert_eq!(shared, w.shared_tokens, "{id}: shared tokens");
+        let shared: u64 = w.ledger.shared().values().map(|shared| shared.tokens).sum();
+        assert_eq!(shared, w.ledger.shared_tokens(), "{id}: shared tokens");
         let idle: Vec<_> = placed
             .iter()
             .filter(|p| p.is_between_steps())
@@ -64,13 +64,14 @@ fn assert_ledgers(state: &State) {
             .iter()
             .filter(|p| p.placement.is_some_and(|x| x.slot.is_some()))
             .count();
-        let kept = w.kept.values().filter(|room| room.slot.is_some()).count();
+        let kept = w.ledger.kept().values();
+        let kept = kept.filter(|room| room.slot.is_some()).count();
         let slots = slots + kept;
-        for program in w.kept.keys() {
-            let to = state.migrations.moving.get(program).map(|m| m.to);
+        for program in w.ledger.kept().keys() {
+            let to = state.memory.move_of(*program).map(|m| m.to);
             assert_eq!(to, Some(*id), "{id}: room is kept for who comes");
         }
-        assert_eq!(slots, w.slots_taken.len(), "{id}: slots are held once");
+        assert_eq!(slots, w.ledger.slots_taken(), "{id}: slots are held once");
     }
 }
 
@@ -148,7 +149,7 @@ fn assert_jobs(state: &State) {
 
 fn assert_moves(state: &State) {
     let mut ends = Vec::new();
-    for (id, m) in &state.migrations.moving {
+    for (id, m) in state.memory.migrations().moving() {
         ends.extend([m.from, m.to]);
         let p = state.live.get(id);
         let place = p.and_then(|p| p.placement).map(|place| place.worker);
@@ -163,22 +164,17 @@ fn assert_moves(state: &State) {
 }
 
 fn assert_copies(core: &Programs) {
-    let (state, offloads) = (&core.state, &core.state.offloads);
-    let held: u64 = offloads.held.values().map(|copy| copy.tokens).sum();
-    assert_eq!(held, offloads.held_tokens, "tokens of copies");
+    let (state, offloads) = (&core.state, core.state.memory.offloads());
+    offloads.assert_sums();
     let most = core.config.kv.host_tokens_max;
-    let leaving = offloads.moving.values();
-    let leaving = leaving.filter(|t| t.direction == Direction::Out);
-    let leaving: u64 = leaving.map(|transfer| transfer.tokens).sum();
-    assert_eq!(leaving, offloads.leaving_tokens, "tokens on their way out");
-    assert!(held + leaving <= most, "host memory is bounded");
-    for id in offloads.held.keys() {
+    assert!(offloads.taken_tokens() <= most, "host memory is bounded");
+    for id in offloads.held().keys() {
         let p = &state.live[id];
         assert!(p.running.is_empty(), "{id}: one valid copy at most");
         let returns = offloads.is_returning(*id);
         assert_eq!(p.placement.is_some(), returns, "{id}: is not at an engine");
     }
-    for (id, transfer) in &offloads.moving {
+    for (id, transfer) in offloads.moving() {
         let p = &state.live[id];
         let place = p.placement.map(|place| place.worker);
         assert_eq!(place, Some(transfer.worker), "{id}: has its placement");
@@ -187,7 +183,7 @@ fn assert_copies(core: &Programs) {
         assert!(back || p.waiting.is_empty(), "{id}: nothing waits to leave");
         assert_eq!(
             back,
-            offloads.held.contains_key(id),
+            offloads.held().contains_key(id),
             "{id}: comes from a copy"
         );
         let timer = Timer::Transfer(*id);
@@ -196,7 +192,7 @@ fn assert_copies(core: &Programs) {
             "{id}: bounded"
         );
     }
-    let out = offloads.moving.values();
+    let out = offloads.moving().values();
     let out = out.filter(|t| t.direction == Direction::Out).count();
     let workers = offloads.busy(Direction::Out).len();
     assert_eq!(out, workers, "one cache at a time leaves a worker");
@@ -206,14 +202,13 @@ fn assert_copies(core: &Programs) {
 fn assert_engines(core: &Programs) {
     let state = &core.state;
     for (id, w) in &state.workers {
-        w.lingering.assert_sums();
-        w.reuse.assert_sums();
-        w.backlog.assert_sums();
+        let engine = w.ledger.engine();
+        engine.assert_sums();
         assert!(
-            w.headroom_ppm.is_none_or(|ppm| ppm <= 1_000_000),
+            engine.headroom_ppm().is_none_or(|ppm| ppm <= 1_000_000),
             "{id}: headroom"
         );
-        for step in w.backlog.steps() {
+        for step in engine.prompts() {
             let s = state.steps.get(&step);
             let p = s.and_then(|s| state.live.get(&s.program));
             let place = p.and_then(|p| p.placement).map(|place| place.worker);
@@ -221,13 +216,10 @@ fn assert_engines(core: &Programs) {
             assert_eq!(at, Some(*id), "{id}: {step} has its prompt there");
         }
     }
-    for program in state
-        .offloads
-        .wanted
-        .iter()
-        .chain(state.offloads.moving.keys())
-    {
-        let migrates = state.migrations.moving.contains_key(program);
+    let memory = &state.memory;
+    let offloads = memory.offloads();
+    for program in offloads.wanted().iter().chain(offloads.moving().keys()) {
+        let migrates = memory.move_of(*program).is_some();
         assert!(!migrates, "{program}: goes one way at a time");
     }
 }
@@ -243,9 +235,9 @@ fn assert_accounts(core: &Programs) {
             what: core.use_of(p),
             tokens: place.charged_tokens,
         });
-        assert_eq!(p.meter.placement, place, "{id}: the use of its placement");
-        assert_eq!(p.meter.kept, core.kept_charge(*id), "{id}: room kept");
-        for charge in place.into_iter().chain(p.meter.kept) {
+        assert_eq!(p.meter.placement(), place, "{id}: the use of its placement");
+        assert_eq!(p.meter.kept(), core.kept_charge(*id), "{id}: room kept");
+        for charge in place.into_iter().chain(p.meter.kept()) {
             let what = charge.what.as_str();
             let of_worker = workers.entry(charge.worker).or_default();
             *of_worker.1.entry(what).or_default() += charge.tokens;
@@ -258,22 +250,26 @@ fn assert_accounts(core: &Programs) {
     for (id, w) in &state.workers {
         let (undivided, mut uses) = workers.remove(id).unwrap_or_default();
         assert_eq!(
-            w.account.at(state.now).undivided,
+            w.ledger.account().at(state.now).undivided,
             undivided,
             "{id}: undivided"
         );
-        uses.insert("shared", w.shared_tokens);
+        uses.insert("shared", w.ledger.shared_tokens());
         let in_use: u64 = uses.values().sum();
-        let tracked = w.used_tokens() - w.untracked_tokens;
+        let tracked = w.used_tokens() - w.ledger.untracked_tokens();
         assert_eq!(in_use, tracked, "{id}: tokens in all uses");
         let capacity = w.capacity.tokens.filter(|_| w.is_healthy());
         let capacity = capacity.filter(|_| core.config.mode != crate::Mode::LeastLoad);
         uses.insert("unused", capacity.unwrap_or(0).saturating_sub(in_use));
-        assert_uses(&w.account, &uses);
+        assert_uses(w.ledger.account(), &uses);
         let over = in_use.saturating_sub(capacity.unwrap_or(in_use));
-        assert_eq!(w.account.tokens_over(), over, "{id}: above capacity");
+        assert_eq!(
+            w.ledger.account().tokens_over(),
+            over,
+            "{id}: above capacity"
+        );
     }
-    for (job, account) in state.job_accounts.iter() {
+    for (job, account) in state.memory.accounts().iter() {
         assert_uses(account, &jobs.remove(job).unwrap_or_default());
     }
     assert!(jobs.is_empty(), "each job has an account");

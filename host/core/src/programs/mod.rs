@@ -1,23 +1,17 @@
 //! The machine of programs: their steps, the workers that serve them, and the memory of both.
 
-pub mod accounts;
 pub mod action;
-pub mod backlog;
 mod bounds;
 mod command;
 mod event;
 pub mod explain;
 mod invariants;
 pub mod lineage;
-pub mod lingering;
 pub mod link;
-pub mod migration;
-pub mod offload;
 pub mod program;
 mod question;
 pub mod queue;
 mod ranking;
-pub mod reuse;
 mod scheduling;
 mod state;
 pub mod step;
@@ -27,10 +21,7 @@ mod view;
 pub mod worker;
 
 pub use command::{ProgramCommand, Refusal, RefusedStep};
-pub use event::{
-    About, Capacity, Parent, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure,
-    StepTokens,
-};
+pub use event::{About, Parent, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens};
 pub use question::{
     Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };

@@ -1,8 +1,7 @@
 //! Programs: one agent trajectory with its placement, its context and its steps.
 
 use crate::estimates::CountedPrompt;
-use crate::programs::PrefixSegment;
-use crate::programs::accounts::Meter;
+use crate::memory::{Meter, PrefixSegment};
 use crate::programs::action::Action;
 use crate::programs::lineage::Lineage;
 use serde::{Deserialize, Serialize};

@@ -2,9 +2,7 @@
 
 use crate::config::CoreConfig;
 use crate::estimates::{DecodeTime, Estimates};
-use crate::programs::accounts::JobAccounts;
-use crate::programs::migration::Migrations;
-use crate::programs::offload::Offloads;
+use crate::memory::Memory;
 use crate::programs::program::Program;
 use crate::programs::question::Purpose;
 use crate::programs::queue::Queue;
@@ -132,15 +130,9 @@ pub struct State {
     /// The settings, if an event carried them: a replay needs no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CoreConfig>,
-    /// Wanted and running migrations.
-    #[serde(default, skip_serializing_if = "Migrations::is_empty")]
-    pub migrations: Migrations,
-    /// KV caches in host memory or in transfer.
-    #[serde(default, skip_serializing_if = "Offloads::is_default")]
-    pub offloads: Offloads,
-    /// KV memory use by job.
-    #[serde(default, skip_serializing_if = "JobAccounts::is_empty")]
-    pub job_accounts: JobAccounts,
+    /// KV memory beyond the ledgers of workers.
+    #[serde(default)]
+    pub memory: Memory,
     /// Unplaced programs of jobs with a priority policy that no question has covered yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub newcomers: BTreeSet<ProgramId>,

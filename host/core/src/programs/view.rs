@@ -1,7 +1,7 @@
 //! Sums over the state, for metrics and display.
 
 use crate::Mode;
-use crate::programs::offload::Direction;
+use crate::memory::Direction;
 use crate::programs::program::Program;
 use crate::programs::step::Step;
 use crate::programs::{Programs, State};
@@ -113,12 +113,12 @@ impl State {
             takes_programs: w.takes_programs(),
             capacity_tokens: w.capacity.tokens,
             used_tokens: w.used_tokens(),
-            shared_tokens: w.shared_tokens,
+            shared_tokens: w.ledger.shared_tokens(),
             programs: w.programs.len() as u64,
             reasoning,
             acting: w.programs.len() as u64 - reasoning,
             running_steps: u64::from(w.running_steps),
-            slots_taken: w.slots_taken.len() as u64,
+            slots_taken: w.ledger.slots_taken() as u64,
             host_tokens: w.host_tokens(),
             prefill_tokens_per_s: w.speeds.prefill_tokens_per_s(),
         }
@@ -183,32 +183,32 @@ pub enum CacheLocation {
 impl State {
     /// Sums over the caches that are not at an engine.
     pub fn cache_totals(&self) -> CacheTotals {
-        let offloads = &self.offloads;
+        let (offloads, migrations) = (self.memory.offloads(), self.memory.migrations());
         CacheTotals {
-            held_programs: offloads.held.len(),
-            held_tokens: offloads.held_tokens,
-            held_bytes: offloads.held.values().map(|held| held.bytes).sum(),
-            in_transfer: offloads.moving.len() + self.migrations.moving.len(),
+            held_programs: offloads.held().len(),
+            held_tokens: offloads.held_tokens(),
+            held_bytes: offloads.held().values().map(|held| held.bytes).sum(),
+            in_transfer: offloads.moving().len() + migrations.moving().len(),
         }
     }
 
     /// Where a program's cache is; `None` if it is to be computed again.
     pub fn cache_of(&self, p: &Program) -> Option<CacheLocation> {
-        if let Some(transfer) = self.offloads.moving.get(&p.id) {
+        if let Some(transfer) = self.memory.transfer_of(p.id) {
             let (worker, tokens) = (transfer.worker, transfer.tokens);
             return Some(match transfer.direction {
                 Direction::Out => CacheLocation::ToHost { worker, tokens },
                 Direction::Back => CacheLocation::ToWorker { worker, tokens },
             });
         }
-        if let Some(moving) = self.migrations.moving.get(&p.id) {
+        if let Some(moving) = self.memory.move_of(p.id) {
             return Some(CacheLocation::BetweenWorkers {
                 from: moving.from,
                 to: moving.to,
                 tokens: moving.tokens,
             });
         }
-        if let Some(held) = self.offloads.held.get(&p.id) {
+        if let Some(held) = self.memory.copy_of(p.id) {
             let (tokens, bytes) = (held.tokens, held.bytes);
             return Some(CacheLocation::Host { tokens, bytes });
         }

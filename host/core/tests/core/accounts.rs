@@ -1,19 +1,20 @@
 //! KV memory accounts: short scenarios with known sums.
 
 use crate::scenario::Scenario;
-use treadle_core::accounts::{TokenTime, Use};
-use treadle_core::offload::Direction;
+use treadle_core::memory::Direction;
+use treadle_core::memory::{TokenTime, Use};
 use treadle_core::{Event, KvConfig, Mode, ProgramEvent, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn worker(s: &Scenario, worker: u32) -> TokenTime {
     s.core.programs().workers[&WorkerId(worker)]
-        .account
+        .ledger
+        .account()
         .at(s.now)
 }
 
 fn job(s: &Scenario) -> TokenTime {
-    let accounts = &s.core.programs().job_accounts;
+    let accounts = s.core.programs().memory.accounts();
     accounts
         .get("story")
         .map(|account| account.at(s.now))
@@ -132,7 +133,7 @@ fn a_cache_on_its_way_is_in_transfer() {
     });
     s.arrive("a", 1, 400).finish(1, 400, 0);
     s.arrive("b", 2, 500).progress(2, 200).wait_s(3);
-    let moving = &s.core.programs().offloads.moving;
+    let moving = s.core.programs().memory.offloads().moving();
     let (program, transfer) = moving.iter().next().map(|(p, t)| (*p, *t)).unwrap();
     assert_eq!(transfer.direction, Direction::Out);
     let sums = worker(&s, 0);

@@ -157,7 +157,15 @@ fn an_adopted_step_ends_its_program_s_move() {
                 program
             }))
     );
-    assert!(scenario.core.programs().migrations.moving.is_empty());
+    assert!(
+        scenario
+            .core
+            .programs()
+            .memory
+            .migrations()
+            .moving()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -202,7 +210,7 @@ fn a_copy_that_host_memory_has_no_room_for_is_dropped() {
     offloaded(&mut scenario, 0, 1_101);
     let dropped = |c: &Command| matches!(c, Command::Program(ProgramCommand::DropCopy { .. }));
     assert!(scenario.log.iter().any(dropped));
-    assert!(scenario.core.programs().offloads.is_empty());
+    assert!(scenario.core.programs().memory.offloads().is_empty());
     assert_eq!(scenario.status("a"), "paused");
 }
 
@@ -272,7 +280,7 @@ fn a_program_waiting_for_its_cache_goes_on_without_host_memory() {
     assert!(scenario.log.iter().any(cancelled));
     scenario.wait_s(6);
     assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
-    assert!(scenario.core.programs().offloads.is_empty());
+    assert!(scenario.core.programs().memory.offloads().is_empty());
 }
 
 #[test]
@@ -285,7 +293,7 @@ fn a_cache_on_its_way_out_stays_where_host_memory_ends() {
     let cancelled =
         |c: &Command| matches!(c, Command::Program(ProgramCommand::CancelTransfer { .. }));
     assert!(scenario.log.iter().any(cancelled));
-    assert!(scenario.core.programs().offloads.is_empty());
+    assert!(scenario.core.programs().memory.offloads().is_empty());
     scenario.arrive("a", 2, 995).wait_s(1);
     assert_eq!(scenario.dispatched().last(), Some(&(2, 0)));
 }

@@ -245,7 +245,14 @@ fn a_cache_goes_to_host_memory_where_no_worker_has_room() {
         bytes: 2_100,
     }));
     assert!(worker(&s, 0).is_drained());
-    assert!(s.core.programs().offloads.held.contains_key(&program));
+    assert!(
+        s.core
+            .programs()
+            .memory
+            .offloads()
+            .held()
+            .contains_key(&program)
+    );
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn offload(e: &mut Executor, program: &str) {
         tokens,
         bytes: tokens,
     });
-    assert!(e.core.programs().offloads.held.contains_key(&id));
+    assert!(e.core.programs().memory.offloads().held().contains_key(&id));
 }
 
 /// When a program's first action is expected to begin.

@@ -94,9 +94,14 @@ fn a_count_that_is_left_out_is_nothing_where_one_was_given_before() {
     assert_eq!(round(&mut s, 5), 4);
     (5..9).for_each(|step| finish(&mut s, step, 4_000));
     assert_eq!(round(&mut s, 9), 4);
-    assert!(s.core.programs().workers[&WorkerId(0)].reuse.is_unbounded());
+    assert!(
+        s.core.programs().workers[&WorkerId(0)]
+            .ledger
+            .engine()
+            .is_unbounded()
+    );
     finish(&mut s, 9, None);
-    let reuse = &s.core.programs().workers[&WorkerId(0)].reuse;
+    let reuse = s.core.programs().workers[&WorkerId(0)].ledger.engine();
     assert!(!reuse.is_unbounded(), "a cache was lost");
     assert!(reuse.beyond_tokens() > 0, "of which something is learnt");
 }

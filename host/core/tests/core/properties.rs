@@ -4,7 +4,7 @@
 use crate::scenario::Scenario;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use treadle_core::offload::Direction;
+use treadle_core::memory::Direction;
 use treadle_core::worker::WorkerState;
 use treadle_core::{
     Capacity, Command, Core, Event, KvConfig, ProgramCommand, ProgramEvent, RolloutConfig,
@@ -222,7 +222,7 @@ fn disturb(scenario: &mut Scenario, one: &Move) {
 
 /// Ends the first running migration.
 fn end_move(scenario: &mut Scenario, arrives: bool) {
-    let moving = &scenario.core.programs().migrations.moving;
+    let moving = scenario.core.programs().memory.migrations().moving();
     let Some((program, to)) = moving.iter().next().map(|(p, m)| (*p, m.to)) else {
         return;
     };
@@ -236,7 +236,7 @@ fn end_move(scenario: &mut Scenario, arrives: bool) {
 
 /// Ends a transfer to host memory or to an engine, successfully or not.
 fn end_transfer(scenario: &mut Scenario, pick: u8, arrives: bool) {
-    let moving = &scenario.core.programs().offloads.moving;
+    let moving = scenario.core.programs().memory.offloads().moving();
     let which = usize::from(pick) % moving.len().max(1);
     let Some((program, transfer)) = moving.iter().nth(which).map(|(p, t)| (*p, *t)) else {
         return;
@@ -260,7 +260,7 @@ fn end_transfer(scenario: &mut Scenario, pick: u8, arrives: bool) {
 }
 
 fn lose_copy(scenario: &mut Scenario, pick: u8) {
-    let held = &scenario.core.programs().offloads.held;
+    let held = scenario.core.programs().memory.offloads().held();
     let which = usize::from(pick) % held.len().max(1);
     let lost = held.iter().nth(which);
     if let Some((program, copy)) = lost.map(|(p, held)| (*p, held.copy.clone())) {
@@ -349,7 +349,7 @@ fn integrate(
         let sum = sums.entry(*id).or_default();
         sum[0] += used.max(capacity) * ms;
         sum[1] += used.saturating_sub(capacity) * ms;
-        *job += (used - w.shared_tokens) * ms;
+        *job += (used - w.ledger.shared_tokens()) * ms;
     }
 }
 
@@ -415,10 +415,10 @@ proptest! {
         let state = core.programs();
         for (id, w) in &state.workers {
             let [total, over] = sums.get(id).copied().unwrap_or_default();
-            let told = w.account.at(state.now);
+            let told = w.ledger.account().at(state.now);
             prop_assert_eq!((told.total(), told.over), (total, over), "{}", id);
         }
-        let of_job = state.job_accounts.get("story").map(|account| account.at(state.now));
+        let of_job = state.memory.accounts().get("story").map(|account| account.at(state.now));
         prop_assert_eq!(of_job.unwrap_or_default().total(), job);
     }
 }

@@ -6,7 +6,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::offload::Direction;
+use treadle_core::memory::Direction;
 use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
@@ -403,11 +403,11 @@ impl Model {
     /// that is full by then is no longer placed.
     pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
         self.caches.note_host_tokens();
-        let offloads = &core.programs().offloads;
+        let offloads = core.programs().memory.offloads();
         let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
         for program in wanted {
             let p = core.programs().live.get(&program);
-            if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted.contains(&program) {
+            if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted().contains(&program) {
                 // Others may have made room since for what they need sooner.
                 let held = self.caches.host_tokens_most;
                 let tokens = held + self.programs[&program].context_tokens;
@@ -424,21 +424,22 @@ impl Model {
         }
         let held = self.caches.held.iter();
         let held = held.map(|(program, copy)| (program, &*copy.handle, copy.tokens));
-        let known = offloads.held.iter();
+        let known = offloads.held().iter();
         let known = known.map(|(program, held)| (program, &*held.copy, held.tokens));
         if !held.eq(known) {
             return broken(
                 "copies",
                 format!(
                     "held are {:?}, the core has {:?}",
-                    self.caches.held, offloads.held
+                    self.caches.held,
+                    offloads.held()
                 ),
             );
         }
-        let moved = core.programs().migrations.moving.iter();
+        let moved = core.programs().memory.migrations().moving().iter();
         let moved = moved.map(|(program, m)| (*program, Way::Move(m.from, m.to)));
         let known = offloads
-            .moving
+            .moving()
             .iter()
             .map(|(program, t)| match t.direction {
                 Direction::Out => (*program, Way::Out(t.worker)),

@@ -97,7 +97,7 @@ impl Model {
             let under_way = self.caches.under_way.get(program);
             let goes = self.caches.wanted.contains(program)
                 || under_way.is_some_and(|u| out(u.way))
-                || p.steps.is_empty() && state.migrations.wanted.contains_key(program);
+                || p.steps.is_empty() && state.memory.migrations().wanted().contains_key(program);
             if !goes && self.is_to_leave(*program) && self.has_live_placement(*program) {
                 return broken(
                     "drain",

@@ -51,7 +51,7 @@ impl Model {
     pub(super) fn hear_of_reuse(&mut self, core: &Core) {
         for (id, known) in &core.programs().workers {
             if let Some(w) = self.workers.get_mut(id) {
-                w.beyond_tokens = known.reuse.beyond_tokens();
+                w.beyond_tokens = known.ledger.engine().beyond_tokens();
             }
         }
     }
@@ -63,7 +63,7 @@ impl Model {
             let Some(w) = self.workers.get_mut(id) else {
                 continue;
             };
-            let shared = known.shared.iter();
+            let shared = known.ledger.shared().iter();
             w.shared.extend(shared.map(|(hash, s)| (*hash, s.tokens)));
         }
     }
@@ -113,7 +113,7 @@ impl Model {
         let Some((p, at)) = p.and_then(|p| Some((p, p.place?))) else {
             return Vec::new();
         };
-        let known = core.programs().workers.get(&at).map(|w| &w.shared);
+        let known = core.programs().workers.get(&at).map(|w| w.ledger.shared());
         let tokens = |hash: u64| Some((hash, known?.get(&hash)?.tokens));
         p.prefix.iter().filter_map(|s| tokens(s.hash)).collect()
     }

@@ -4,9 +4,9 @@ use super::{DriverHandle, View};
 use crate::recording::DriverStopped;
 use crate::scheduler::Profile;
 use std::collections::BTreeMap;
-use treadle_core::accounts::{Account, TokenTime};
 use treadle_core::bindings::{Bindings, BoundPolicy};
 use treadle_core::estimates::EngineClass;
+use treadle_core::memory::{Account, TokenTime};
 use treadle_core::program::Program;
 use treadle_core::programs::Counters;
 use treadle_core::step::Step;
@@ -198,7 +198,7 @@ impl DriverHandle {
     /// Copies of caches in host memory, with their programs.
     pub async fn held_copies(&self) -> Result<Vec<(ProgramId, Box<str>)>, DriverStopped> {
         self.read(|view| {
-            let held = view.core.programs().offloads.held.iter();
+            let held = view.core.programs().memory.offloads().held().iter();
             held.map(|(program, held)| (*program, held.copy.clone()))
                 .collect()
         })
@@ -311,14 +311,18 @@ fn memory_accounts(view: &View<'_>) -> MemoryAccounts {
     let worker = |w: &Worker| WorkerAccount {
         worker: w.id,
         url: w.url.clone(),
-        sums: w.account.at(view.now),
-        account: w.account,
+        sums: w.ledger.account().at(view.now),
+        account: *w.ledger.account(),
     };
-    let jobs = state.job_accounts.iter().map(|(job, account)| JobAccount {
-        job: job.into(),
-        sums: account.at(view.now),
-        account: *account,
-    });
+    let jobs = state
+        .memory
+        .accounts()
+        .iter()
+        .map(|(job, account)| JobAccount {
+            job: job.into(),
+            sums: account.at(view.now),
+            account: *account,
+        });
     MemoryAccounts {
         workers: state.workers.values().map(worker).collect(),
         jobs: jobs.collect(),

@@ -25,7 +25,7 @@ use agents::{After, Agents};
 use std::collections::{BTreeMap, BTreeSet};
 use tools::Tools;
 use transfers::Transfers;
-use treadle_core::accounts::TokenTime;
+use treadle_core::memory::TokenTime;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramCommand,
     ProgramEvent, StepArrival, StepTokens,

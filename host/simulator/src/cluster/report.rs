@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use serde::Serialize;
-use treadle_core::accounts::{TokenTime, Use};
+use treadle_core::memory::{TokenTime, Use};
 use treadle_core::worker::Worker;
 use treadle_model::{Span, Timestamp};
 
@@ -154,7 +154,7 @@ impl Cluster<'_> {
     /// Use of all engines' memory up to a time.
     pub(super) fn kv_uses(&self, at_us: u64) -> TokenTime {
         let workers = self.core.programs().workers.values();
-        let sums = workers.map(|w| w.account.at(Timestamp(at_us)));
+        let sums = workers.map(|w| w.ledger.account().at(Timestamp(at_us)));
         sums.fold(TokenTime::default(), |all, one| all.plus(&one))
     }
 }

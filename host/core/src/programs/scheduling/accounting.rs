@@ -1,10 +1,10 @@
 //! Accounting: whenever a program's charge, placement or phase has changed, the use until then is
-//! added to the accounts (`ThunderAgent` §4.2). These are the only functions that change them.
+//! added to the accounts (`ThunderAgent` §4.2).
 
-use crate::programs::accounts::{Charge, Parts, Use};
+use crate::memory::{Charge, Charges, Prefill, Share, Use, is_lost};
 use crate::programs::program::Program;
-use crate::programs::scheduling::headroom::is_lost;
 use crate::programs::step::{Step, StepState};
+use crate::programs::worker::Books;
 use crate::{Mode, Programs, StepTokens};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
@@ -29,12 +29,12 @@ impl Programs {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
-        let (Some(place), Some(booked)) = (p.placement, p.meter.placement) else {
+        let (Some(place), Some(booked)) = (p.placement, p.meter.placement()) else {
             return self.account(program);
         };
         let tokens = place.charged_tokens;
         let charge = Charge { tokens, ..booked };
-        self.record_charges(program, Some(charge), p.meter.kept);
+        self.record_charges(program, Some(charge), p.meter.kept());
     }
 
     /// Updates a worker's account after a change of its capacity or health.
@@ -77,17 +77,17 @@ impl Programs {
                 Use::Prefill
             };
         }
-        let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
-        let moves = offloads.wanted.contains(&p.id)
-            || offloads.moving.contains_key(&p.id)
-            || migrations.moving.contains_key(&p.id);
-        if moves { Use::Transfer } else { Use::Caching }
+        if self.state.memory.is_at_rest(p.id) {
+            Use::Caching
+        } else {
+            Use::Transfer
+        }
     }
 
     /// Room reserved for a program whose cache is being moved.
     pub(crate) fn kept_charge(&self, program: ProgramId) -> Option<Charge> {
-        let to = self.state.migrations.moving.get(&program)?.to;
-        let room = self.state.workers.get(&to)?.kept.get(&program)?;
+        let to = self.state.memory.move_of(program)?.to;
+        let room = self.state.workers.get(&to)?.ledger.kept().get(&program)?;
         Some(Charge {
             worker: to,
             what: Use::Transfer,
@@ -100,56 +100,32 @@ impl Programs {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
-        if p.meter.placement == place && p.meter.kept == kept {
+        if p.meter.placement() == place && p.meter.kept() == kept {
             return;
         }
-        let stays = |was: Charge| place.is_some_and(|place| place.worker == was.worker);
-        let leaves = p.meter.placement.is_some_and(|was| !stays(was));
-        if leaves {
+        if p.meter.leaves(place) {
             self.divide_by_guess(program);
         }
         let (now, has_ledger) = (self.state.now, self.has_ledger());
-        let Some(p) = self.state.live.get_mut(&program) else {
-            return;
+        let charges = Charges {
+            placement: place,
+            kept,
         };
-        p.meter.settle(now);
-        let old = [p.meter.placement, p.meter.kept];
-        let new = [place, kept];
-        p.meter.is_warm &= !leaves;
-        let jobs = &mut self.state.job_accounts;
-        if p.meter.in_job
-            && let Some(job) = jobs.get_mut(&p.job)
-        {
-            old.iter().flatten().for_each(|charge| job.end(charge, now));
-        }
-        let job = if place.is_some() || kept.is_some() {
-            jobs.open(&p.job)
-        } else {
-            None
-        };
-        p.meter.in_job = job.is_some();
-        if let Some(job) = job {
-            new.iter()
-                .flatten()
-                .for_each(|charge| job.begin(charge, now));
-        }
-        p.meter.placement = place;
-        p.meter.kept = kept;
-        for (old, new) in old.into_iter().zip(new) {
-            let ends = old.filter(|old| new.is_none_or(|new| new.worker != old.worker));
-            if let Some(w) = ends.and_then(|old| self.state.workers.get_mut(&old.worker)) {
-                w.rebook(old, None, has_ledger, now);
-            }
-            if let Some(w) = new.and_then(|new| self.state.workers.get_mut(&new.worker)) {
-                w.rebook(old.filter(|_| ends.is_none()), new, has_ledger, now);
-            }
+        let state = &mut self.state;
+        if let Some(p) = state.live.get_mut(&program) {
+            let mut books = Books {
+                workers: &mut state.workers,
+                has_ledger,
+            };
+            let memory = &mut state.memory;
+            memory.book(&mut p.meter, &p.job, &charges, &mut books, now);
         }
     }
 
     /// Records that the program's cache is on its worker.
     pub(crate) fn note_warm(&mut self, program: ProgramId) {
         if let Some(p) = self.state.live.get_mut(&program) {
-            p.meter.is_warm = p.placement.is_some();
+            p.meter.set_warm(p.placement.is_some());
         }
     }
 
@@ -175,7 +151,7 @@ impl Programs {
             return;
         };
         let before = p.context_tokens.min(tokens.prompt);
-        let assumed = if p.meter.is_warm { before } else { 0 };
+        let assumed = if p.meter.is_warm() { before } else { 0 };
         let cached = tokens.cached.unwrap_or(assumed).min(tokens.prompt);
         let computed = tokens.prompt - cached;
         let timing = self.timing(s, computed);
@@ -186,7 +162,7 @@ impl Programs {
         let keeps_history = tokens.prompt >= prompt_before;
         let place = p
             .placement
-            .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
+            .filter(|_| p.meter.is_warm() && tokens.cached.is_some() && keeps_history);
         // Tokens shared with others are found in any case.
         let shared = self.shared_tokens_of(p, s.state.worker());
         let own_before = prompt_before.saturating_sub(shared);
@@ -206,20 +182,28 @@ impl Programs {
         }
         let counted = tokens.cached.map(|_| computed);
         self.learn_pace(step, tokens.output, counted);
-        self.divide_into(program, computed, again, timing);
+        let prefill = Prefill {
+            computed,
+            again,
+            timing,
+        };
+        self.divide_into(program, &prefill);
         self.note_warm(program);
     }
 
     /// How much of a step's time before its first token was spent on its prompt: all of it, unless
     /// the answer came in one piece.
-    fn timing(&self, s: &Step, computed: u64) -> (u64, u64) {
+    fn timing(&self, s: &Step, computed: u64) -> Share {
         let (None, StepState::Running { since, .. }) = (s.first_token_at, s.state) else {
-            return (1, 1);
+            return Share::ALL;
         };
         let elapsed = self.state.now.since(since).micros();
         match self.prefill_time(computed).micros() {
-            0 if computed > 0 => (1, 1),
-            computing => (computing, elapsed),
+            0 if computed > 0 => Share::ALL,
+            part => Share {
+                part,
+                whole: elapsed,
+            },
         }
     }
 
@@ -228,30 +212,28 @@ impl Programs {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
-        let prompt = p.demand_tokens.max(p.context_tokens);
-        let again = if p.meter.is_warm { 0 } else { p.context_tokens };
-        self.divide_into(program, prompt, again, (1, 1));
+        let prefill = Prefill {
+            computed: p.demand_tokens.max(p.context_tokens),
+            again: if p.meter.is_warm() {
+                0
+            } else {
+                p.context_tokens
+            },
+            timing: Share::ALL,
+        };
+        self.divide_into(program, &prefill);
     }
 
-    fn divide_into(&mut self, program: ProgramId, computed: u64, again: u64, timing: (u64, u64)) {
-        let now = self.state.now;
-        let Some(p) = self.state.live.get_mut(&program) else {
-            return;
-        };
-        p.meter.settle(now);
-        let undivided = p.meter.take_undivided();
-        if undivided == 0 {
-            return;
-        }
-        let parts = Parts::of(undivided, computed, again, timing);
-        let place = p.meter.placement;
-        if let Some(w) = place.and_then(|place| self.state.workers.get_mut(&place.worker)) {
-            w.account.divide(&parts, now);
-        }
-        if p.meter.in_job
-            && let Some(job) = self.state.job_accounts.get_mut(&p.job)
-        {
-            job.divide(&parts, now);
+    fn divide_into(&mut self, program: ProgramId, prefill: &Prefill) {
+        let (now, has_ledger) = (self.state.now, self.has_ledger());
+        let state = &mut self.state;
+        if let Some(p) = state.live.get_mut(&program) {
+            let mut books = Books {
+                workers: &mut state.workers,
+                has_ledger,
+            };
+            let memory = &mut state.memory;
+            memory.divide(&mut p.meter, &p.job, prefill, &mut books, now);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Programs {
     fn faster(&self, step: StepId, program: ProgramId, here: WorkerId) -> Option<WorkerId> {
         let p = self.state.live.get(&program)?;
         let is_free = p.running.is_empty() && p.waiting.is_empty();
-        if !is_free || self.has_unplaced() || self.state.offloads.held.contains_key(&program) {
+        if !is_free || self.has_unplaced() || self.state.memory.copy_of(program).is_some() {
             return None;
         }
         // Without a prediction the remaining length is assumed to equal the length so far.

@@ -2,30 +2,17 @@
 //! stay free for caches to survive until they are copied, which lingering caches are evicted before
 //! kept ones, and how much prompt waits inside it.
 
-use crate::programs::Programs;
+use crate::memory::{Observation, ReuseAt, is_lost};
 use crate::programs::program::Program;
-use crate::programs::reuse::{Observation, Reuse};
 use crate::programs::worker::Worker;
-use crate::programs::{PrefixSegment, StepTokens};
+use crate::programs::{Programs, StepTokens};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
-
-/// Maximum headroom, in millionths of the capacity.
-const HEADROOM_PPM_MAX: u32 = 200_000;
-/// Increase of the headroom for a lost cache. A hundred found ones undo it, so that about one in a
-/// hundred is lost.
-const LOST_PPM: u32 = 4_000;
-/// Decrease of the headroom for a cache that was found.
-const FOUND_PPM: u32 = 40;
-/// A cache that lacks less than this part counts as found: its last block is never full, and
-/// templates change a prompt's end.
-const LOST_SHARE: u64 = 10;
-/// The same tolerance in tokens.
-const LOST_TOKENS: u64 = 64;
 
 impl Programs {
     /// Tokens up to which a worker is filled: its low watermark, or a learnt limit.
     pub(crate) fn fill_tokens(&self, worker: &Worker) -> u64 {
-        let headroom = worker.headroom_ppm.filter(|_| self.config.kv.retention);
+        let headroom = worker.ledger.engine().headroom_ppm();
+        let headroom = headroom.filter(|_| self.config.kv.retention);
         let filled = headroom.map_or(self.config.low_watermark_ppm, |ppm| 1_000_000 - ppm);
         worker.watermark_tokens(filled.min(self.config.high_watermark_ppm))
     }
@@ -42,14 +29,8 @@ impl Programs {
             return;
         };
         let start = 1_000_000_u32.saturating_sub(self.config.low_watermark_ppm);
-        let known = w.headroom_ppm.unwrap_or(start);
-        w.headroom_ppm = Some(if is_lost(cached, before) {
-            known
-                .saturating_add(LOST_PPM)
-                .min(HEADROOM_PPM_MAX.max(start))
-        } else {
-            known.saturating_sub(FOUND_PPM)
-        });
+        let engine = w.ledger.engine_mut();
+        engine.learn_headroom(is_lost(cached, before), start);
     }
 
     /// Records that a step is sent to a worker. If treadle offloads caches itself, engines find the
@@ -65,8 +46,8 @@ impl Programs {
             s.prompt_tokens
                 .saturating_sub(self.shared_tokens_of(p, worker))
         });
-        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
-            reuse.sent(program, whole, capacity);
+        if let Some(mut reuse) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.sent(program, whole);
         }
     }
 
@@ -80,8 +61,8 @@ impl Programs {
         let own = s
             .prompt_tokens
             .saturating_sub(self.shared_tokens_of(p, worker));
-        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
-            reuse.computed(program, own, capacity);
+        if let Some(mut reuse) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.computed(program, own);
         }
     }
 
@@ -96,43 +77,33 @@ impl Programs {
         let (program, worker) = (s.program, s.state.worker());
         let own = context.saturating_sub(self.shared_tokens_of(p, worker));
         let wanted = !self.state.queue.is_empty();
-        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
-            reuse.end(program, own, Observation { found, wanted }, capacity);
+        if let Some(mut reuse) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.ended(program, own, Observation { found, wanted });
         }
     }
 
-    /// Records that the step has ended at an engine that does not report cached tokens: nothing can
-    /// be learnt of what it keeps, and only its KV memory counts, whatever it reports of host
-    /// memory.
+    /// Records that the step has ended at an engine that does not report cached tokens.
     pub(crate) fn reuse_untold(&mut self, step: StepId) {
         let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
         let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
-        if let Some(w) = w.filter(|w| w.reuse.is_unbounded()) {
-            w.reuse = Reuse::default();
+        if let Some(w) = w {
+            w.ledger.engine_mut().cached_untold();
         }
     }
 
-    /// Tokens of a program's prefix that other programs at a worker share. A prefix that could be
-    /// shared but is not, such as a long first prompt, goes and comes with the rest of its cache.
+    /// Tokens of a program's prefix that other programs at a worker share.
     pub(crate) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
         let Some(w) = worker.and_then(|worker| self.state.workers.get(&worker)) else {
             return p.prefix_tokens();
         };
         let itself = u32::from(p.placement.is_some_and(|place| place.worker == w.id));
-        let has_others = |segment: &&PrefixSegment| {
-            let shared = w.shared.get(&segment.hash);
-            shared.is_some_and(|shared| shared.programs > itself)
-        };
-        let shared = p.prefix.iter().take_while(has_others);
-        shared.map(|segment| segment.tokens).sum()
+        w.ledger.tokens_shared_with_others(&p.prefix, itself)
     }
 
-    fn reuse_at(&mut self, worker: WorkerId) -> Option<(&mut Reuse, u64)> {
+    fn reuse_at(&mut self, worker: WorkerId) -> Option<ReuseAt<'_>> {
         let learns = self.learns_reuse();
-        let w = self.state.workers.get_mut(&worker)?;
-        let learns = learns && w.capacity.slots.is_none();
-        let capacity = w.capacity.tokens.filter(|_| learns)?;
-        Some((&mut w.reuse, capacity))
+        let w = self.state.workers.get_mut(&worker).filter(|_| learns)?;
+        w.ledger.engine_mut().reuse_of(&w.capacity)
     }
 
     fn learns_reuse(&self) -> bool {
@@ -159,13 +130,9 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        let paged = w.capacity.slots.is_none();
-        let (true, Some(capacity)) = (paged && private > 0, w.capacity.tokens) else {
-            return;
-        };
         if self.config.kv.retention {
-            let keeps = capacity.saturating_add(w.reuse.beyond_tokens());
-            w.lingering.leave(program, last_use(p, now), private, keeps);
+            let engine = w.ledger.engine_mut();
+            engine.linger(program, last_use(p, now), private, &w.capacity);
         }
     }
 
@@ -175,17 +142,19 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return 0;
         };
-        if w.lingering.is_empty() {
+        if !w.ledger.engine().has_lingering() {
             return 0;
         }
-        let idle = w.idle.iter().filter(|program| self.is_settled(**program));
+        let idle = w
+            .idle
+            .iter()
+            .filter(|program| self.state.memory.is_settled(**program));
         let idle = idle.filter_map(|program| self.state.live.get(program));
         let oldest = idle.map(|p| last_use(p, self.state.now)).min();
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return 0;
         };
-        w.lingering.forget_older(oldest);
-        w.lingering.tokens()
+        w.ledger.engine_mut().exposed_tokens(oldest)
     }
 
     /// Adds the prompt of a step that is sent to a worker, or will be once its cache is there.
@@ -200,7 +169,8 @@ impl Programs {
         let w = self.state.workers.get(&worker);
         let speed = w.map_or(0, |w| self.prefill_speed_of(w));
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            w.backlog.add(step, tokens, now, speed);
+            let engine = w.ledger.engine_mut();
+            engine.add_prompt(step, tokens, now, speed);
         }
     }
 
@@ -222,9 +192,9 @@ impl Programs {
             return;
         };
         if let Some(program) = program {
-            w.reuse.left(program);
+            w.ledger.engine_mut().step_left(program);
         }
-        if w.backlog.end(step) && !self.state.queue.is_empty() {
+        if w.ledger.engine_mut().end_prompt(step) && !self.state.queue.is_empty() {
             self.state.restore_wanted = true;
         }
     }
@@ -233,7 +203,7 @@ impl Programs {
     pub(crate) fn expire_prompts(&mut self, worker: WorkerId) {
         let now = self.state.now;
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            w.backlog.expire(now);
+            w.ledger.engine_mut().expire_prompts(now);
         }
     }
 
@@ -244,7 +214,7 @@ impl Programs {
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
         let most_us = u128::from(kv.backlog_max.micros()) * times;
         let most = most_us * u128::from(self.prefill_speed_of(worker));
-        !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
+        u128::from(worker.ledger.engine().prompt_tokens()) * 1_000_000 > most
     }
 
     /// True while a worker admits no program, though it may have room: it has enough prompts to
@@ -258,17 +228,9 @@ impl Programs {
     pub(crate) fn forget_headroom(&mut self) {
         let learns = self.learns_reuse();
         for w in self.state.workers.values_mut() {
-            w.headroom_ppm = None;
-            w.lingering.forget_older(None);
-            w.forget_reuse(learns);
-            w.backlog = crate::programs::backlog::Backlog::default();
+            w.ledger.engine_mut().forget(learns, &w.capacity);
         }
     }
-}
-
-/// Whether an engine had lost the cache of a prompt of `before` tokens.
-pub(crate) fn is_lost(cached: u64, before: u64) -> bool {
-    before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS
 }
 
 /// When an engine last used a program's cache: at the end of its last step, or when the program was

@@ -1,7 +1,7 @@
 //! Host memory: which copies are evicted for others, and which programs are prefetched.
 
+use crate::memory::Direction;
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::offload::Direction;
 use crate::programs::scheduling::explanation::Explanation;
 use crate::{ProgramCommand, Programs};
 use treadle_model::{Phase, ProgramId, Span};
@@ -11,31 +11,25 @@ impl Programs {
     /// enough.
     pub(crate) fn make_room_in_host(&mut self, program: ProgramId, tokens: u64) -> bool {
         let most = self.config.kv.host_tokens_max;
-        let taken = |core: &Self| {
-            let offloads = &core.state.offloads;
-            offloads.held_tokens + offloads.leaving_tokens + tokens
-        };
-        if taken(self) <= most {
+        let offloads = self.state.memory.offloads();
+        if offloads.taken_tokens() + tokens <= most {
             return true;
         }
         let mine = self.needed_in(program);
-        let held = self.state.offloads.held.keys().copied();
-        let idle = held.filter(|held| !self.state.offloads.is_returning(*held));
+        let held = offloads.held().keys().copied();
+        let idle = held.filter(|held| !offloads.is_returning(*held));
         let mut later: Vec<(Span, ProgramId)> = idle
             .map(|held| (self.needed_in(held), held))
             .filter(|(needed, _)| *needed > mine)
             .collect();
         later.sort_unstable();
-        let size = |held: &ProgramId| self.state.offloads.held.get(held).map_or(0, |c| c.tokens);
-        let droppable: u64 = later.iter().map(|(_, held)| size(held)).sum();
-        if taken(self).saturating_sub(droppable) > most {
+        let later: Vec<ProgramId> = later.into_iter().map(|(_, held)| held).collect();
+        let Some(evicted) = offloads.plan_room(tokens, most, &later) else {
             return false;
-        }
-        while taken(self) > most
-            && let Some((_, last)) = later.pop()
-        {
+        };
+        for held in evicted {
             self.state.counters.copies_lost += 1;
-            self.drop_copy(last);
+            self.drop_copy(held);
         }
         true
     }
@@ -49,7 +43,7 @@ impl Programs {
 
     /// Frees a program's copy in host memory, if there is one.
     pub(crate) fn drop_copy(&mut self, program: ProgramId) {
-        if let Some(held) = self.state.offloads.release(program) {
+        if let Some(held) = self.state.memory.offloads_mut().release(program) {
             let copy = held.copy;
             self.command(ProgramCommand::DropCopy { program, copy });
         }
@@ -59,21 +53,21 @@ impl Programs {
     /// context is then longer than its copy.
     pub(crate) fn drop_outgrown_copy(&mut self, program: ProgramId) {
         let context = self.state.live.get(&program).map(|p| p.context_tokens);
-        let held = self.state.offloads.held.get(&program).map(|c| c.tokens);
-        if held < context && !self.state.offloads.is_returning(program) {
+        let held = self.state.memory.copy_of(program).map(|c| c.tokens);
+        if held < context && !self.state.memory.offloads().is_returning(program) {
             self.drop_copy(program);
         }
     }
 
     /// Loads caches that are needed soon, if no program waits and there is room.
     pub(crate) fn prefetch(&mut self) {
-        let offloads = &self.state.offloads;
-        if offloads.held.is_empty() || self.has_unplaced() {
+        let offloads = self.state.memory.offloads();
+        if offloads.held().is_empty() || self.has_unplaced() {
             return;
         }
         let mut busy = offloads.busy(Direction::Back);
         let mut soon: Vec<(Span, ProgramId)> = offloads
-            .held
+            .held()
             .iter()
             .filter_map(|(program, held)| self.due_back(*program, held.tokens))
             .collect();

@@ -1,6 +1,6 @@
 //! Placements and charges: the only code that changes a worker's ledger.
 
-use crate::PrefixSegment;
+use crate::memory::PrefixSegment;
 use crate::programs::Programs;
 use crate::programs::program::KvPlacement;
 use treadle_model::{ProgramId, Status, StepId, WorkerId};
@@ -24,11 +24,11 @@ impl Programs {
         let charged_tokens = p.weighted_tokens();
         // Its cache may still be in its last slot, if nobody has had that slot since.
         let last = p.last_slot.filter(|_| p.last_worker == Some(worker));
-        let slot = w.take_this_slot(kept.or(last)).or_else(|| w.take_slot());
-        w.charge_prefix(&p.prefix);
-        w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
+        let slot = kept.or(last);
+        let slot = w
+            .ledger
+            .charge(program, charged_tokens, &p.prefix, slot, &w.capacity);
         w.programs.insert(program);
-        w.lingering.come_back(program);
         p.placement = Some(KvPlacement {
             worker,
             slot,
@@ -57,9 +57,7 @@ impl Programs {
         let before = std::mem::replace(&mut p.prefix, prefix);
         let worker = p.placement.map(|place| place.worker);
         if let Some(w) = worker.and_then(|worker| self.state.workers.get_mut(&worker)) {
-            // The common segments stay charged as they are.
-            w.charge_prefix(&p.prefix);
-            w.discharge_prefix(&before);
+            w.ledger.change_prefix(&before, &p.prefix);
         }
         if p.queued.is_some() {
             self.refile(program);
@@ -101,19 +99,16 @@ impl Programs {
         self.due.serve.insert(place.worker);
         p.status = Status::Paused;
         let w = self.state.workers.get_mut(&place.worker)?;
-        w.charged_tokens = w.charged_tokens.saturating_sub(place.charged_tokens);
-        w.discharge_prefix(&p.prefix);
+        w.ledger
+            .release(place.charged_tokens, &p.prefix, place.slot);
         w.programs.remove(&program);
         w.idle.remove(&program);
         for step in &p.waiting {
-            w.backlog.end(*step);
+            w.ledger.engine_mut().end_prompt(*step);
             if let Some(s) = self.state.steps.get_mut(step) {
                 w.line.remove(&s.queued_step(*step));
                 s.routed = false;
             }
-        }
-        if let Some(slot) = place.slot {
-            w.slots_taken.remove(&slot);
         }
         self.state.restore_wanted = true;
         self.account(program);
@@ -138,10 +133,7 @@ impl Programs {
         if weighted < place.charged_tokens {
             self.state.restore_wanted = true;
         }
-        w.charged_tokens = w
-            .charged_tokens
-            .saturating_sub(place.charged_tokens)
-            .saturating_add(weighted);
+        w.ledger.recharge(place.charged_tokens, weighted);
         place.charged_tokens = weighted;
         self.account_charge(program);
     }

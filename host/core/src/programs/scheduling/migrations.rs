@@ -3,9 +3,8 @@
 //! back early waits for the rest of the transfer unless recomputing its context would be quicker;
 //! then the migration is cancelled.
 
+use crate::memory::{Direction, Move};
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::migration::{Move, Wanted};
-use crate::programs::offload::Direction;
 use crate::programs::ranking::Ranking;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
@@ -46,20 +45,23 @@ impl Programs {
 
     /// The answer replaces earlier wanted migrations; running ones continue.
     pub(crate) fn want_moves(&mut self, ranking: &Ranking) {
-        self.state.migrations.wanted.clear();
+        self.state.memory.migrations_mut().withdraw_all();
         for entry in &ranking.entries {
             let place = self.healthy_worker_of(entry.program);
             let (Some(at), Some(to)) = (place, entry.wished) else {
                 continue;
             };
-            if at == to || !self.could_hold(entry.program, to) || !self.is_at_rest(entry.program) {
+            if at == to
+                || !self.could_hold(entry.program, to)
+                || !self.state.memory.is_at_rest(entry.program)
+            {
                 continue;
             }
             let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
             self.record_decision(kind, because, to, entry, ranking);
             let rank = entry.score.round() as i64;
-            let wanted = Wanted { to, rank };
-            self.state.migrations.wanted.insert(entry.program, wanted);
+            let migrations = self.state.memory.migrations_mut();
+            migrations.want(entry.program, to, rank);
         }
         self.start_moves();
     }
@@ -94,16 +96,17 @@ impl Programs {
 
     /// Starts the migrations that can start: both ends free, the program between steps.
     pub(crate) fn start_moves(&mut self) {
-        if self.state.migrations.wanted.is_empty() {
+        let memory = &self.state.memory;
+        if memory.migrations().wanted().is_empty() {
             return;
         }
-        let mut busy = self.state.migrations.busy();
-        busy.extend(self.state.offloads.busy(Direction::Out));
-        for (program, to) in self.state.migrations.by_rank() {
+        let mut busy = memory.migrations().busy();
+        busy.extend(memory.offloads().busy(Direction::Out));
+        for (program, to) in memory.migrations().by_rank() {
             let Some(p) = self.state.live.get(&program) else {
                 continue;
             };
-            let transfers = &self.state.offloads;
+            let transfers = self.state.memory.offloads();
             if transfers.is_leaving(program) || transfers.is_returning(program) {
                 continue;
             }
@@ -122,7 +125,7 @@ impl Programs {
             if busy.contains(&to) {
                 continue;
             }
-            self.state.migrations.wanted.remove(&program);
+            self.state.memory.migrations_mut().withdraw(program);
             busy.extend([from, to]);
             self.start_move(program, from, to);
         }
@@ -139,10 +142,9 @@ impl Programs {
         if from != to && self.could_take(program, to) {
             return Some(to);
         }
-        self.state.migrations.wanted.remove(&program);
+        self.state.memory.migrations_mut().withdraw(program);
         self.leave_draining(program);
-        let wanted = self.state.migrations.wanted.get(&program);
-        wanted.map(|wanted| wanted.to)
+        self.state.memory.wanted_at(program)
     }
 
     fn start_move(&mut self, program: ProgramId, from: WorkerId, to: WorkerId) {
@@ -158,7 +160,7 @@ impl Programs {
             tokens,
             since,
         };
-        self.state.migrations.moving.insert(program, begun);
+        self.state.memory.migrations_mut().begin(program, begun);
         self.account(program);
         let deadline = since + self.config.kv.transfer_max;
         self.state.timers.arm(deadline, Timer::Transfer(program));
@@ -185,11 +187,11 @@ impl Programs {
 
     /// Removes a migration and the room reserved for it.
     fn end_move(&mut self, program: ProgramId) -> Option<(Move, Option<u32>)> {
-        let ended = self.state.migrations.moving.remove(&program)?;
+        let ended = self.state.memory.migrations_mut().end(program)?;
         let deadline = ended.since + self.config.kv.transfer_max;
         self.state.timers.disarm(deadline, Timer::Transfer(program));
         let to = self.state.workers.get_mut(&ended.to);
-        let slot = to.and_then(|w| w.give_room_back(program));
+        let slot = to.and_then(|w| w.ledger.give_room_back(program));
         self.account(program);
         self.due.moves = true;
         self.due.offloads = true;
@@ -207,7 +209,7 @@ impl Programs {
     /// True if a step has to wait for its program's cache. A migration that would take longer than
     /// recomputing the context is cancelled.
     pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
-        let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
+        let Some(begun) = self.state.memory.move_of(program).copied() else {
             return false;
         };
         if self.left_us(&begun) <= self.prefill_time(begun.tokens).micros() {
@@ -223,7 +225,7 @@ impl Programs {
     }
 
     pub(crate) fn give_up_move(&mut self, program: ProgramId) {
-        self.state.migrations.wanted.remove(&program);
+        self.state.memory.migrations_mut().withdraw(program);
         if self.end_move(program).is_some() {
             self.state.counters.migrations_cancelled += 1;
             self.command(ProgramCommand::CancelTransfer { program });
@@ -232,7 +234,7 @@ impl Programs {
 
     /// The cache has arrived: places the program there.
     pub(crate) fn program_migrated(&mut self, program: ProgramId, to: WorkerId) {
-        let ended = self.state.migrations.moving.get(&program).copied();
+        let ended = self.state.memory.move_of(program).copied();
         if ended.is_none_or(|ended| ended.to != to) {
             // The migration was cancelled meanwhile.
             return;
@@ -286,12 +288,11 @@ impl Programs {
     /// Ends migrations to a worker that no longer takes programs.
     pub(crate) fn end_moves_to(&mut self, worker: WorkerId) {
         self.end_moves(|m| m.to == worker);
-        let wanted = &mut self.state.migrations.wanted;
-        wanted.retain(|_, wanted| wanted.to != worker);
+        self.state.memory.migrations_mut().withdraw_to(worker);
     }
 
     fn end_moves(&mut self, ends: impl Fn(&Move) -> bool) {
-        let moving = self.state.migrations.moving.iter();
+        let moving = self.state.memory.migrations().moving().iter();
         let ended: Vec<ProgramId> = moving.filter(|(_, m)| ends(m)).map(|(p, _)| *p).collect();
         for program in ended {
             self.give_up_move(program);
@@ -300,6 +301,6 @@ impl Programs {
     }
 
     pub(crate) fn is_moving(&self, program: ProgramId) -> bool {
-        self.state.migrations.moving.contains_key(&program)
+        self.state.memory.move_of(program).is_some()
     }
 }

@@ -2,15 +2,11 @@
 //! and offloads get only a share of its link, so that loads, for which a step may be waiting, find
 //! it free (`ThunderAgent`, Appendix E, saw offloading lose when it filled the link).
 
-use crate::programs::offload::{Direction, HeldCopy, Transfer};
+use crate::memory::{Direction, HeldCopy, Leaving, Transfer};
 use crate::programs::timers::Timer;
 use crate::{Mode, ProgramCommand, Programs};
-use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::{ProgramId, Span, WorkerId};
-
-/// Maximum number of loads to one worker at once; the transfer executor takes them one by one, and
-/// each has a deadline.
-const LOADS_MAX: usize = 16;
+use std::collections::BTreeSet;
+use treadle_model::{ProgramId, WorkerId};
 
 impl Programs {
     /// True if a program's cache may go to host memory: host memory exists, and room can be made by
@@ -22,13 +18,12 @@ impl Programs {
         let most = self.config.kv.host_tokens_max;
         let has_cache = p.steps_finished > 0 && p.context_tokens > 0;
         let in_time = self.config.mode == Mode::ProgramAware;
-        in_time && has_cache && p.context_tokens <= most && self.is_at_rest(program)
+        in_time && has_cache && p.context_tokens <= most && self.state.memory.is_at_rest(program)
     }
 
     /// Marks a program's cache to be offloaded; the program stays placed until the copy exists.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
-        self.state.migrations.wanted.remove(&program);
-        self.state.offloads.wanted.insert(program);
+        self.state.memory.want_offload(program);
         self.due.offloads = true;
         self.account(program);
     }
@@ -55,31 +50,19 @@ impl Programs {
 
     /// Starts the offloads that the links allow, the largest first.
     pub(crate) fn start_offloads(&mut self) {
-        if self.state.offloads.wanted.is_empty() {
+        let memory = &self.state.memory;
+        if memory.offloads().wanted().is_empty() {
             return;
         }
-        let now = self.state.now;
-        let mut busy = self.state.offloads.busy(Direction::Out);
-        busy.extend(self.state.migrations.busy());
-        let spent = self.state.offloads.link_free_at.iter();
-        busy.extend(
-            spent
-                .filter(|(_, at)| **at > now)
-                .map(|(worker, _)| *worker),
-        );
-        let wanted = self.state.offloads.wanted.iter();
-        let mut wanted: Vec<_> = wanted
-            .filter_map(|program| {
-                let p = self.state.live.get(program)?;
-                Some((
-                    std::cmp::Reverse(p.context_tokens),
-                    *program,
-                    p.placement?.worker,
-                ))
-            })
-            .collect();
-        wanted.sort_unstable();
-        for (_, program, worker) in wanted {
+        let leaving = |program: ProgramId| {
+            let p = self.state.live.get(&program)?;
+            let worker = p.placement?.worker;
+            let tokens = p.context_tokens;
+            Some(Leaving { worker, tokens })
+        };
+        let (wanted, mut busy) = memory.offloads().plan(self.state.now, leaving);
+        busy.extend(memory.migrations().busy());
+        for (program, worker) in wanted {
             // A program without room in host memory leaves the link to the next.
             if !busy.contains(&worker) && self.start_offload(program) {
                 busy.insert(worker);
@@ -90,7 +73,7 @@ impl Programs {
 
     /// Starts an offload; false if it can't.
     fn start_offload(&mut self, program: ProgramId) -> bool {
-        self.state.offloads.wanted.remove(&program);
+        self.state.memory.offloads_mut().withdraw(program);
         let Some(p) = self.state.live.get(&program) else {
             return false;
         };
@@ -129,17 +112,17 @@ impl Programs {
             since,
             deadline,
         };
-        self.state.offloads.begin(program, transfer);
+        self.state.memory.offloads_mut().begin(program, transfer);
         self.account(program);
     }
 
     /// Removes a transfer, which frees its link.
     fn end_transfer(&mut self, program: ProgramId) -> Option<Transfer> {
-        let transfer = self.state.offloads.end(program)?;
+        let (now, share) = (self.state.now, self.config.kv.offload_link_ppm);
+        let transfer = self.state.memory.offloads_mut().end(program, now, share)?;
         let timer = Timer::Transfer(program);
         self.state.timers.disarm(transfer.deadline, timer);
         if transfer.direction == Direction::Out {
-            self.spend_link(&transfer);
             self.due.moves = true;
         }
         self.due.offloads = true;
@@ -147,46 +130,26 @@ impl Programs {
         Some(transfer)
     }
 
-    /// Keeps offloads off the link for a while after one that used all of it, so that they get
-    /// their share on average.
-    fn spend_link(&mut self, transfer: &Transfer) {
-        let share = u64::from(self.config.kv.offload_link_ppm.clamp(1, 1_000_000));
-        let took = self.state.now.since(transfer.since).micros();
-        let rest = took.saturating_mul(1_000_000 - share) / share;
-        let at = self.state.now + Span(rest);
-        self.state.offloads.link_free_at.insert(transfer.worker, at);
-    }
-
     /// Arms a timer for when the next link may be used, if a program waits for it.
     fn watch_links(&mut self) {
-        let (now, offloads) = (self.state.now, &self.state.offloads);
-        let waits: BTreeSet<WorkerId> = offloads
-            .wanted
-            .iter()
+        let wanted = self.state.memory.offloads().wanted().iter();
+        let waits: BTreeSet<WorkerId> = wanted
             .filter_map(|program| Some(self.state.live.get(program)?.placement?.worker))
             .collect();
-        let free_at = offloads.link_free_at.iter();
-        let next = free_at
-            .filter(|(worker, at)| **at > now && waits.contains(worker))
-            .map(|(_, at)| *at)
-            .min();
-        let Some(next) = next else {
-            return;
-        };
-        if self.state.offloads.link_timer_at.is_none_or(|at| next < at) {
-            self.state.offloads.link_timer_at = Some(next);
+        let (now, offloads) = (self.state.now, self.state.memory.offloads_mut());
+        if let Some(next) = offloads.watch_links(now, &waits) {
             self.state.timers.arm(next, Timer::Link);
         }
     }
 
     pub(crate) fn link_free(&mut self) {
-        self.state.offloads.link_timer_at = None;
+        self.state.memory.offloads_mut().link_timer_fired();
         self.due.offloads = true;
     }
 
     /// Cancels whatever is happening to a program's cache, which stays valid where it was.
     pub(crate) fn give_up_transfer(&mut self, program: ProgramId) {
-        if self.state.offloads.wanted.remove(&program) {
+        if self.state.memory.offloads_mut().withdraw(program) {
             self.account(program);
         }
         if self.end_transfer(program).is_some() {
@@ -197,7 +160,7 @@ impl Programs {
     /// Handles a step of a placed program that has come: a cache about to leave stays. True if the
     /// step has to wait for its cache, which is being loaded.
     pub(crate) fn waits_for_load(&mut self, program: ProgramId) -> bool {
-        let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
+        let Some(transfer) = self.state.memory.transfer_of(program).copied() else {
             self.give_up_transfer(program);
             return false;
         };
@@ -213,13 +176,7 @@ impl Programs {
 
     /// Workers with the maximum number of loads.
     pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
-        let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
-        let moving = self.state.offloads.moving.values();
-        for transfer in moving.filter(|t| t.direction == Direction::Back) {
-            *loads.entry(transfer.worker).or_default() += 1;
-        }
-        loads.retain(|_, loads| *loads >= LOADS_MAX);
-        loads.into_keys().collect()
+        self.state.memory.offloads().loading()
     }
 
     fn pays_to_wait(&self, transfer: &Transfer) -> bool {
@@ -232,7 +189,7 @@ impl Programs {
     /// again.
     pub(crate) fn begin_load(&mut self, program: ProgramId) -> bool {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
-        let held = self.state.offloads.held.get(&program);
+        let held = self.state.memory.copy_of(program);
         let (Some(place), Some(held)) = (place, held) else {
             return false;
         };
@@ -260,7 +217,7 @@ impl Programs {
         tokens: u64,
         bytes: u64,
     ) {
-        let moving = self.state.offloads.moving.get(&program);
+        let moving = self.state.memory.transfer_of(program);
         if moving.is_none_or(|t| t.direction != Direction::Out) {
             // The offload was cancelled meanwhile: the engine's copy is the valid one.
             let copy = copy.into();
@@ -270,8 +227,7 @@ impl Programs {
         self.state.counters.offloads += 1;
         let since = self.state.now;
         self.pause(program);
-        let offloads = &self.state.offloads;
-        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        let taken = self.state.memory.offloads().taken_tokens();
         if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
             // The copy holds more than was requested.
             self.state.counters.copies_lost += 1;
@@ -284,12 +240,12 @@ impl Programs {
             bytes,
             since,
         };
-        self.state.offloads.hold(program, held);
+        self.state.memory.offloads_mut().hold(program, held);
     }
 
     /// The program was to leave: it leaves without a copy.
     pub(crate) fn offload_failed(&mut self, program: ProgramId) {
-        let moving = self.state.offloads.moving.get(&program);
+        let moving = self.state.memory.transfer_of(program);
         if moving.is_some_and(|t| t.direction == Direction::Out) {
             self.end_transfer(program);
             self.state.counters.transfers_failed += 1;
@@ -298,7 +254,7 @@ impl Programs {
     }
 
     pub(crate) fn program_loaded(&mut self, program: ProgramId, to: WorkerId) {
-        let moving = self.state.offloads.moving.get(&program);
+        let moving = self.state.memory.transfer_of(program);
         if moving.is_none_or(|t| t.direction != Direction::Back || t.worker != to) {
             return;
         }
@@ -315,7 +271,7 @@ impl Programs {
 
     /// The cache is computed again; a copy that failed once is not tried again.
     pub(crate) fn load_failed(&mut self, program: ProgramId) {
-        let moving = self.state.offloads.moving.get(&program);
+        let moving = self.state.memory.transfer_of(program);
         if moving.is_some_and(|t| t.direction == Direction::Back) {
             self.end_transfer(program);
             self.state.counters.transfers_failed += 1;
@@ -332,21 +288,21 @@ impl Programs {
     }
 
     pub(crate) fn copy_lost(&mut self, program: ProgramId, copy: &str) {
-        let held = self.state.offloads.held.get(&program);
+        let held = self.state.memory.copy_of(program);
         if held.is_none_or(|held| *held.copy != *copy) {
             return;
         }
         self.state.counters.copies_lost += 1;
-        if self.state.offloads.is_returning(program) {
+        if self.state.memory.offloads().is_returning(program) {
             self.command(ProgramCommand::CancelTransfer { program });
             return self.load_failed(program);
         }
-        self.state.offloads.release(program);
+        self.state.memory.offloads_mut().release(program);
     }
 
     /// The transfer executor did not report in time.
     pub(crate) fn transfer_exceeded(&mut self, program: ProgramId) {
-        let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
+        let Some(transfer) = self.state.memory.transfer_of(program).copied() else {
             return;
         };
         if transfer.deadline > self.state.now {
@@ -364,7 +320,7 @@ impl Programs {
 
     /// A worker does not export its caches: programs with pending offloads leave without them.
     fn pause_leaving(&mut self, worker: WorkerId) {
-        let wanted = self.state.offloads.wanted.iter().copied();
+        let wanted = self.state.memory.offloads().wanted().iter().copied();
         let here = wanted.filter(|program| {
             let p = self.state.live.get(program);
             p.and_then(|p| p.placement)
@@ -378,23 +334,24 @@ impl Programs {
     /// The worker is gone, and all transfers from or to it with it.
     pub(crate) fn end_transfers_of(&mut self, worker: WorkerId) {
         let here = |t: &Transfer| t.worker == worker;
-        let moving = self.state.offloads.moving.iter();
+        let moving = self.state.memory.offloads().moving().iter();
         let ended: Vec<ProgramId> = moving.filter(|(_, t)| here(t)).map(|(p, _)| *p).collect();
         for program in ended {
             self.unplace(program);
         }
-        self.state.offloads.link_free_at.remove(&worker);
+        self.state.memory.offloads_mut().forget_link(worker);
     }
 
     /// Ends all transfers, because the transfer executor is gone or there is no host memory any
     /// more. Copies in host memory outlive the executor.
     pub(crate) fn forget_transfers(&mut self) {
-        for program in std::mem::take(&mut self.state.offloads.wanted) {
+        for program in self.state.memory.offloads_mut().withdraw_all() {
             self.account(program);
         }
-        let moving: Vec<ProgramId> = self.state.offloads.moving.keys().copied().collect();
+        let moving = self.state.memory.offloads().moving().keys();
+        let moving: Vec<ProgramId> = moving.copied().collect();
         for program in moving {
-            if self.state.offloads.is_returning(program) {
+            if self.state.memory.offloads().is_returning(program) {
                 self.unplace(program);
             } else {
                 self.give_up_transfer(program);
@@ -409,13 +366,15 @@ impl Programs {
         if !none_held && new.kv.transfer_max == self.config.kv.transfer_max {
             return;
         }
-        let moving: Vec<ProgramId> = self.state.migrations.moving.keys().copied().collect();
+        let moving = self.state.memory.migrations().moving().keys();
+        let moving: Vec<ProgramId> = moving.copied().collect();
         for program in moving {
             self.give_up_move(program);
             self.ask_again(program);
         }
         self.forget_transfers();
-        let held: Vec<ProgramId> = self.state.offloads.held.keys().copied().collect();
+        let held = self.state.memory.offloads().held().keys();
+        let held: Vec<ProgramId> = held.copied().collect();
         for program in held.into_iter().filter(|_| none_held) {
             self.drop_copy(program);
         }

@@ -28,9 +28,8 @@ impl Programs {
         let worker = place.and_then(|worker| self.state.workers.get(&worker));
         let is_short = |w: &&Worker| unplaced || w.used_tokens() >= self.fill_tokens(w);
         let held = worker.filter(is_short).map(|_| p.context_tokens);
-        let offloads = &self.state.offloads;
-        let copy = offloads.held.get(&p.id).map(|copy| copy.tokens);
-        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        let copy = self.state.memory.copy_of(p.id).map(|copy| copy.tokens);
+        let taken = self.state.memory.offloads().taken_tokens();
         let is_full = |tokens: &u64| taken.saturating_add(*tokens) > self.config.kv.host_tokens_max;
         RankInputs {
             held_up_tokens: held.unwrap_or(0),
@@ -80,7 +79,10 @@ impl Programs {
         // Without overflow, memory is only taken for fairness.
         let overflows = self.excess_tokens(worker) > 0;
         let lasted = |p: &&Program| overflows || self.has_lasted(p);
-        let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
+        let at_rest = w
+            .idle
+            .iter()
+            .filter(|id| self.state.memory.is_at_rest(**id));
         let idle = at_rest.filter_map(|id| self.state.live.get(id));
         let mut shortest: Vec<(u64, ProgramId)> = idle
             .filter(lasted)
@@ -218,14 +220,16 @@ impl Programs {
     pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
         self.state.live.get(&program).is_some_and(|p| {
             let here = p.placement.is_some_and(|place| place.worker == worker);
-            here && p.is_between_steps() && self.is_at_rest(program)
+            here && p.is_between_steps() && self.state.memory.is_at_rest(program)
         })
     }
 
     /// The tokens of each cache at the question's worker, if it has slots.
     fn slot_tokens_of(&self, purpose: Purpose) -> Option<u64> {
         match purpose {
-            Purpose::Retain { worker, .. } => self.state.workers.get(&worker)?.slot_tokens(),
+            Purpose::Retain { worker, .. } => {
+                self.state.workers.get(&worker)?.capacity.slot_tokens()
+            }
             _ => None,
         }
     }

@@ -146,7 +146,9 @@ impl Programs {
         }
         let memory = || {
             let placed = w.programs.iter().filter_map(|id| self.state.live.get(id));
-            let capacity = w.watermark_tokens(share).saturating_sub(w.shared_tokens);
+            let capacity = w
+                .watermark_tokens(share)
+                .saturating_sub(w.ledger.shared_tokens());
             WorkerGrowth::new(capacity, placed.map(|p| self.growing(p)).collect())
         };
         forecast.admits(worker, memory, self.growing(p))

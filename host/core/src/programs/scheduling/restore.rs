@@ -340,7 +340,7 @@ impl Programs {
 
     /// Workers that a program's cache can't be loaded to now.
     pub(crate) fn loading_for(&self, program: ProgramId) -> BTreeSet<WorkerId> {
-        if self.state.offloads.held.contains_key(&program) {
+        if self.state.memory.copy_of(program).is_some() {
             self.loading()
         } else {
             BTreeSet::new()
@@ -396,7 +396,7 @@ impl Programs {
     fn most_room(&self) -> u64 {
         let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
         let room = |w: &Worker| {
-            if is_empty(w) {
+            if w.is_empty() {
                 u64::MAX
             } else {
                 self.free_tokens(w).max(self.idle_tokens(w).unwrap_or(0))
@@ -435,7 +435,7 @@ impl Programs {
         let used = worker.used_tokens().saturating_add(need_tokens);
         let lacking = used.saturating_sub(self.fill_tokens(worker));
         let fits = lacking == 0
-            || is_empty(worker)
+            || worker.is_empty()
             || self
                 .idle_tokens(worker)
                 .is_some_and(|free| need_tokens <= free);
@@ -450,7 +450,11 @@ impl Programs {
         let kv = &self.config.kv;
         let moves_caches = kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0;
         let has_slots = worker.capacity.slots.is_some();
-        if moves_caches || has_slots || worker.busy_programs() > 1 || !worker.kept.is_empty() {
+        if moves_caches
+            || has_slots
+            || worker.busy_programs() > 1
+            || !worker.ledger.kept().is_empty()
+        {
             return None;
         }
         let busy = worker.programs.difference(&worker.idle);
@@ -458,7 +462,7 @@ impl Programs {
         let used: u64 = busy
             .map(|p| p.private_tokens().saturating_add(p.prefix_tokens()))
             .sum();
-        let used = used.saturating_add(worker.untracked_tokens);
+        let used = used.saturating_add(worker.ledger.untracked_tokens());
         let capacity = worker.capacity.tokens.unwrap_or(u64::MAX);
         Some(capacity.saturating_sub(used))
     }
@@ -469,8 +473,4 @@ impl Programs {
         self.fill_tokens(worker)
             .saturating_sub(worker.used_tokens())
     }
-}
-
-fn is_empty(worker: &Worker) -> bool {
-    worker.programs.is_empty() && worker.kept.is_empty()
 }

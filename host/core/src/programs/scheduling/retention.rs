@@ -3,7 +3,6 @@
 //! cheapest.
 
 use crate::programs::explain::{Because, DecisionKind};
-use crate::programs::migration::Wanted;
 use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::state::Ask;
@@ -32,7 +31,7 @@ impl Programs {
             // programs wait.
             return;
         }
-        let slot_tokens = w.slot_tokens();
+        let slot_tokens = w.capacity.slot_tokens();
         let (low, used, wanted_tokens) = match slot_tokens {
             Some(slot) => self.slots_in_tokens(w, slot),
             None => (
@@ -49,7 +48,7 @@ impl Programs {
         }
         let of_slots = slot_tokens.map(|_| low);
         let capacity_tokens = w.capacity.tokens.or(of_slots).unwrap_or(u64::MAX);
-        let stays = |program: &ProgramId| self.is_settled(*program);
+        let stays = |program: &ProgramId| self.state.memory.is_settled(*program);
         let candidates = w.idle.iter().copied().filter(stays).collect();
         let free_tokens =
             i64::try_from(low).unwrap_or(i64::MAX) - i64::try_from(used).unwrap_or(i64::MAX);
@@ -75,10 +74,10 @@ impl Programs {
     /// others wait for, however few tokens are in it.
     fn slots_in_tokens(&self, w: &Worker, slot: u64) -> (u64, u64, u64) {
         let slots = u64::from(w.capacity.slots.unwrap_or(0));
-        let offloads = &self.state.offloads;
+        let offloads = self.state.memory.offloads();
         let leaves = |program: &&ProgramId| offloads.is_leaving(**program);
         let leaving = w.programs.iter().filter(leaves).count();
-        let taken = (w.programs.len() + w.kept.len()).saturating_sub(leaving) as u64;
+        let taken = w.seated_programs().saturating_sub(leaving) as u64;
         let workers = self.open_workers();
         let waiting = self.state.queue.oldest().map(|(_, program)| program);
         let waiting = waiting.filter(|program| self.is_unplaced(*program));
@@ -93,36 +92,14 @@ impl Programs {
         open.count().max(1) as u64
     }
 
-    /// True if nothing happens or is about to happen to the program's cache.
-    pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
-        let wanted = &self.state.migrations.wanted;
-        let is_to_move = wanted.contains_key(&program);
-        !is_to_move && self.is_at_rest(program)
-    }
-
-    /// The same, ignoring a migration that has not begun: it may wait for its link for long, and
-    /// short memory does not wait for it.
-    pub(crate) fn is_at_rest(&self, program: ProgramId) -> bool {
-        let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
-        !offloads.wanted.contains(&program)
-            && !offloads.moving.contains_key(&program)
-            && !migrations.moving.contains_key(&program)
-    }
-
     /// Tokens in use on a worker by programs that are not about to leave it.
     pub(crate) fn staying_tokens(&self, worker: &Worker) -> u64 {
-        let offloads = &self.state.offloads;
-        let used = worker.used_tokens();
-        if offloads.wanted.is_empty() && offloads.moving.is_empty() {
-            return used;
-        }
-        let leaving = offloads.wanted.iter().chain(offloads.moving.keys());
+        let leaving = self.state.memory.offloads().leaving();
         let charged = leaving.filter_map(|program| {
-            let place = self.state.live.get(program)?.placement?;
-            let leaves = place.worker == worker.id && offloads.is_leaving(*program);
-            leaves.then_some(place.charged_tokens)
+            let place = self.state.live.get(&program)?.placement?;
+            (place.worker == worker.id).then_some(place.charged_tokens)
         });
-        used.saturating_sub(charged.sum())
+        worker.used_tokens().saturating_sub(charged.sum())
     }
 
     /// Carries out the chosen cache actions that are still possible.
@@ -133,7 +110,7 @@ impl Programs {
         ranking: &Ranking,
     ) {
         for (index, (program, action)) in actions.iter().enumerate() {
-            if !self.is_pausable_on(*program, worker) || !self.is_settled(*program) {
+            if !self.is_pausable_on(*program, worker) || !self.state.memory.is_settled(*program) {
                 continue;
             }
             let evaluator = ranking.entries.get(index).map(|e| ranking.evaluator(e));
@@ -186,8 +163,7 @@ impl Programs {
         let p = self.state.live.get(&program);
         let tokens = p.map_or(0, |p| p.context_tokens);
         let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
-        let wanted = &mut self.state.migrations.wanted;
-        wanted.insert(program, Wanted { to, rank });
+        self.state.memory.migrations_mut().want(program, to, rank);
         self.due.moves = true;
     }
 

@@ -33,7 +33,7 @@ impl Programs {
             self.unplace(program);
             return self.enqueue(step);
         };
-        self.state.migrations.wanted.remove(&program);
+        self.state.memory.migrations_mut().withdraw(program);
         if self.waits_for_cache(program) {
             return self.enqueue(step);
         }

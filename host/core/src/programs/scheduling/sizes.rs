@@ -1,7 +1,8 @@
 //! Sizes of prompts: estimated when they arrive, corrected when an engine has counted them.
 
 use crate::estimates::{CountedPrompt, TextSize};
-use crate::{PrefixSegment, Programs, StepArrival};
+use crate::memory::PrefixSegment;
+use crate::{Programs, StepArrival};
 use treadle_model::{ProgramId, StepId};
 
 /// Maximum ratio of a prefix to its estimate: a prompt beyond it contains attachments, which its
@@ -108,7 +109,7 @@ impl Programs {
             return;
         };
         if let Some(w) = self.state.workers.get_mut(&place.worker) {
-            w.recount_prefix(&p.prefix);
+            w.ledger.recount_prefix(&p.prefix);
         }
         self.account_worker(place.worker);
     }

@@ -43,7 +43,7 @@ impl Programs {
         self.dequeue_at(step, place);
         let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
         if let Some(w) = w {
-            w.backlog.end(step);
+            w.ledger.engine_mut().end_prompt(step);
         }
         self.state.waiting_steps -= 1;
         let deadline = waits_since + self.config.queue_wait_max;
@@ -112,7 +112,7 @@ impl Programs {
         if self.is_moving(program) {
             self.give_up_move(program);
         }
-        if !self.state.offloads.is_empty() {
+        if !self.state.memory.offloads().is_empty() {
             // From now on the engine's cache is the valid one.
             self.give_up_transfer(program);
             self.drop_copy(program);
@@ -143,7 +143,7 @@ impl Programs {
     /// Tokens of a program's context that are in its worker's cache.
     pub(crate) fn warm_tokens(&self, program: ProgramId) -> u64 {
         let p = self.state.live.get(&program);
-        p.filter(|p| p.meter.is_warm)
+        p.filter(|p| p.meter.is_warm())
             .map_or(0, |p| p.context_tokens)
     }
 

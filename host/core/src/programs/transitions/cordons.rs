@@ -73,7 +73,7 @@ impl Programs {
     /// Makes a program leave with its cache if that is quicker than recomputing it, otherwise
     /// without it. A program with a waiting step does not wait for a migration.
     pub(crate) fn leave_draining(&mut self, program: ProgramId) {
-        let leaves = self.is_moving(program) || self.state.offloads.is_leaving(program);
+        let leaves = self.is_moving(program) || self.state.memory.offloads().is_leaving(program);
         if leaves || !self.is_to_leave(program) {
             return;
         }
@@ -87,7 +87,7 @@ impl Programs {
             self.unplace(program);
             return self.ask_again(program);
         }
-        if self.state.migrations.wanted.contains_key(&program) {
+        if self.state.memory.wanted_at(program).is_some() {
             return;
         }
         let because = Because::WorkerDraining;
@@ -110,7 +110,7 @@ impl Programs {
         let moves = self.move_time(p.context_tokens);
         let is_worth_it = moves != NEVER && moves < self.prefill_time(p.context_tokens);
         let has_cache = self.config.mode == Mode::ProgramAware && p.steps_finished > 0;
-        let is_movable = has_cache && is_worth_it && self.is_at_rest(program);
+        let is_movable = has_cache && is_worth_it && self.state.memory.is_at_rest(program);
         self.roomiest_but(program, from).filter(|_| is_movable)
     }
 }

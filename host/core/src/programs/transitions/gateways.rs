@@ -22,12 +22,12 @@ impl Programs {
                 s.gives_way = GivesWay::Unasked;
             }
         }
-        let moving = std::mem::take(&mut self.state.migrations.moving);
+        let moving = self.state.memory.migrations_mut().end_all();
         for (program, ended) in moving {
             let deadline = ended.since + self.config.kv.transfer_max;
             self.state.timers.disarm(deadline, Timer::Transfer(program));
             if let Some(w) = self.state.workers.get_mut(&ended.to) {
-                w.give_room_back(program);
+                w.ledger.give_room_back(program);
             }
             self.account(program);
             self.ask_again(program);

@@ -1,6 +1,6 @@
 //! Programs open with their first step and end by release, idleness or the end of their only step.
 
-use crate::programs::accounts::Meter;
+use crate::memory::Meter;
 use crate::programs::lineage::Lineage;
 use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
 use crate::programs::timers::Timer;

@@ -49,7 +49,8 @@ impl Programs {
     /// Arms the tick only while there is something to check.
     pub(crate) fn settle_tick(&mut self) {
         let placed = self.state.workers.values().any(|w| !w.programs.is_empty());
-        let busy = placed || !self.state.queue.is_empty() || !self.state.offloads.is_empty();
+        let busy =
+            placed || !self.state.queue.is_empty() || !self.state.memory.offloads().is_empty();
         let needed = self.config.mode == Mode::ProgramAware && busy;
         if needed && self.state.tick_at.is_none() {
             let at = self.state.now + self.config.tick;

@@ -1,10 +1,11 @@
 //! Engines join, report their capacity, stop answering, come back and leave.
 
 use crate::estimates::DecodeTime;
+use crate::memory::Capacity;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
-use crate::{Capacity, Mode, ProgramCommand, Programs};
+use crate::{Mode, ProgramCommand, Programs};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -79,7 +80,7 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        w.untracked_tokens = untracked_tokens;
+        w.ledger.set_untracked(untracked_tokens);
         self.state.restore_wanted = true;
         self.relieve(worker);
     }
@@ -98,7 +99,7 @@ impl Programs {
             return;
         };
         w.health = Health::Lost;
-        w.untracked_tokens = 0;
+        w.ledger.set_untracked(0);
         w.speeds.remember();
         self.forget_reuse(worker);
         self.account_worker(worker);
@@ -250,7 +251,7 @@ impl Programs {
             return;
         };
         let worker = self.state.workers.get(&place.worker);
-        if worker.is_some_and(|w| !w.is_seated(place.slot)) {
+        if worker.is_some_and(|w| !w.capacity.has_seat(place.slot)) {
             self.vacate_placement(program, place.worker);
         }
     }

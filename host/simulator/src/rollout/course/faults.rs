@@ -40,13 +40,7 @@ impl Course<'_> {
         for ended in done {
             self.events += 1;
             let program = ProgramId(ended.id);
-            let moving = self
-                .core
-                .programs()
-                .migrations
-                .moving
-                .get(&program)
-                .copied();
+            let moving = self.core.programs().memory.move_of(program).copied();
             if let (Some(moving), Some(index)) = (moving, self.places.get(&program)) {
                 let to = moving.to.0 as usize;
                 let blocks = self.programs[*index].blocks.clone();

@@ -11,7 +11,7 @@ use treadle_model::{ProgramId, Timestamp};
 
 /// The caches that linger at one worker.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Lingering {
+pub(super) struct Lingering {
     /// Tokens and last use of each cache.
     caches: BTreeMap<ProgramId, (Timestamp, u64)>,
     /// The caches by last use, the least recently used first.
@@ -22,18 +22,18 @@ pub struct Lingering {
 
 impl Lingering {
     /// True if none lingers.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.caches.is_empty()
     }
 
     /// Tokens of all caches.
-    pub fn tokens(&self) -> u64 {
+    pub(super) fn tokens(&self) -> u64 {
         self.tokens
     }
 
     /// Adds the cache of a program that left. Beyond the capacity the oldest caches count as
     /// evicted.
-    pub(crate) fn leave(
+    pub(super) fn leave(
         &mut self,
         program: ProgramId,
         used_at: Timestamp,
@@ -53,7 +53,7 @@ impl Lingering {
     }
 
     /// Removes a cache that was evicted or belongs to a placed program again.
-    pub(crate) fn come_back(&mut self, program: ProgramId) {
+    pub(super) fn come_back(&mut self, program: ProgramId) {
         if let Some((used_at, tokens)) = self.caches.remove(&program) {
             self.by_use.remove(&(used_at, program));
             self.tokens = self.tokens.saturating_sub(tokens);
@@ -62,7 +62,7 @@ impl Lingering {
 
     /// Removes caches that are evicted before any cache that is to be kept: those used no later
     /// than `than`, or all if none is to be kept.
-    pub(crate) fn forget_older(&mut self, than: Option<Timestamp>) {
+    pub(super) fn forget_older(&mut self, than: Option<Timestamp>) {
         while let Some((used_at, program)) = self.by_use.first().copied() {
             if than.is_some_and(|than| used_at > than) {
                 return;
@@ -72,7 +72,7 @@ impl Lingering {
     }
 
     /// Recomputes its sums; for tests.
-    pub(crate) fn assert_sums(&self) {
+    pub(super) fn assert_sums(&self) {
         let sum: u64 = self.caches.values().map(|(_, tokens)| *tokens).sum();
         assert_eq!(sum, self.tokens, "tokens of what lingers");
         let by_use = self.caches.iter().map(|(program, (at, _))| (*at, *program));

@@ -57,7 +57,7 @@ pub(crate) struct Observation {
 
 /// The caches used at one worker, and how much the engine keeps of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Reuse {
+pub(super) struct Reuse {
     caches: BTreeMap<ProgramId, Cache>,
     /// The caches by last use.
     by_use: BTreeMap<u64, (ProgramId, u64)>,
@@ -73,7 +73,7 @@ pub struct Reuse {
 
 impl Reuse {
     /// The initial state for an engine, by whether it reports that it offloads.
-    pub fn of_engine(offloads: bool) -> Self {
+    pub(super) fn of_engine(offloads: bool) -> Self {
         Self {
             beyond_tokens: if offloads { UNBOUNDED } else { 0 },
             ..Self::default()
@@ -81,22 +81,22 @@ impl Reuse {
     }
 
     /// True if nothing is known; an engine that reports that it offloads is known to.
-    pub fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// True for an engine that offloads and has lost no cache yet.
-    pub fn is_unbounded(&self) -> bool {
+    pub(super) fn is_unbounded(&self) -> bool {
         self.beyond_tokens >= UNBOUNDED
     }
 
     /// Tokens of caches that the engine keeps beyond its KV memory.
-    pub fn beyond_tokens(&self) -> u64 {
+    pub(super) fn beyond_tokens(&self) -> u64 {
         self.beyond_tokens
     }
 
     /// The same number, limited to what was observed.
-    pub fn seen_beyond_tokens(&self, capacity_tokens: u64) -> u64 {
+    pub(super) fn seen_beyond_tokens(&self, capacity_tokens: u64) -> u64 {
         if self.is_unbounded() {
             self.tokens.saturating_sub(capacity_tokens)
         } else {
@@ -107,7 +107,7 @@ impl Reuse {
     /// Records that a step of the program is sent to the worker. What the worker uses before the
     /// step's turn counts too, but is unknown if answers come in one piece: then `whole` is the
     /// number of the prompt's own tokens there.
-    pub(crate) fn sent(&mut self, program: ProgramId, whole: Option<u64>, capacity_tokens: u64) {
+    pub(super) fn sent(&mut self, program: ProgramId, whole: Option<u64>, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
         if let Some(tokens) = whole.filter(|_| !self.caches.contains_key(&program)) {
             self.touch(program, tokens, 0, capacity_tokens);
@@ -119,20 +119,20 @@ impl Reuse {
     }
 
     /// Records that the step has left the worker, for whatever reason.
-    pub(crate) fn left(&mut self, program: ProgramId) {
+    pub(super) fn left(&mut self, program: ProgramId) {
         if let Some(cache) = self.caches.get_mut(&program) {
             cache.at_work = false;
         }
     }
 
     /// Records that the worker has computed the step's prompt, with `tokens` of the program's own.
-    pub(crate) fn computed(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
+    pub(super) fn computed(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
         self.touch(program, tokens, distance, capacity_tokens);
     }
 
     /// Records that the step has ended with a context of `tokens` of its own.
-    pub(crate) fn end(
+    pub(super) fn end(
         &mut self,
         program: ProgramId,
         tokens: u64,
@@ -229,7 +229,7 @@ impl Reuse {
     }
 
     /// Recomputes its sums; for tests.
-    pub(crate) fn assert_sums(&self) {
+    pub(super) fn assert_sums(&self) {
         let sum: u64 = self.caches.values().map(|cache| cache.tokens).sum();
         assert_eq!(sum, self.tokens, "tokens of caches that were used");
         assert_eq!(self.caches.len(), self.by_use.len(), "caches by their use");

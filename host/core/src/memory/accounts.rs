@@ -123,7 +123,7 @@ impl TokenTime {
     }
 
     /// Moves undivided time to its uses.
-    pub(crate) fn divide(&mut self, parts: &Parts) {
+    fn divide(&mut self, parts: &Parts) {
         self.undivided = self.undivided.saturating_sub(parts.total());
         self.add(Use::Decode, parts.decode);
         self.add(Use::Prefill, parts.prefill);
@@ -131,26 +131,44 @@ impl TokenTime {
     }
 }
 
+/// How a step's prompt was computed, from which the time before its first token is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefill {
+    /// Tokens that were not in the engine's cache.
+    pub(crate) computed: u64,
+    /// The number of those that had been computed before.
+    pub(crate) again: u64,
+    /// The share of the time that was spent on the prompt; the rest was unobserved decoding.
+    pub(crate) timing: Share,
+}
+
+/// A part of a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) part: u64,
+    pub(crate) whole: u64,
+}
+
+impl Share {
+    /// The whole.
+    pub(crate) const ALL: Self = Self { part: 1, whole: 1 };
+}
+
 /// A step's time before its first token by use, in token-milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Parts {
-    pub(crate) decode: u64,
-    pub(crate) prefill: u64,
-    pub(crate) recompute: u64,
+pub(super) struct Parts {
+    decode: u64,
+    prefill: u64,
+    recompute: u64,
 }
 
 impl Parts {
-    /// Divides `token_ms`, charged for `elapsed`: `computing` of that was spent on the `computed`
-    /// tokens of the prompt, `again` of them for a second time; the rest was unobserved
-    /// decoding.
-    pub(crate) fn of(
-        token_ms: u64,
-        computed: u64,
-        again: u64,
-        (computing, elapsed): (u64, u64),
-    ) -> Self {
-        let computing = share(token_ms, computing.min(elapsed), elapsed);
-        let recompute = share(computing, again.min(computed), computed);
+    /// Divides `token_ms` by how the prompt was computed.
+    pub(super) fn of(token_ms: u64, prefill: &Prefill) -> Self {
+        let Share { part, whole } = prefill.timing;
+        let computing = share(token_ms, part.min(whole), whole);
+        let again = prefill.again.min(prefill.computed);
+        let recompute = share(computing, again, prefill.computed);
         Self {
             decode: token_ms - computing,
             prefill: computing - recompute,
@@ -164,8 +182,7 @@ impl Parts {
     }
 }
 
-/// The share `part
-/// whole` of `all`; 0 if `whole` is 0.
+/// The share `part / whole` of `all`; 0 if `whole` is 0.
 fn share(all: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 {
         return 0;
@@ -204,7 +221,7 @@ impl Account {
     }
 
     /// Settles it up to `now`.
-    pub(crate) fn settle(&mut self, now: Timestamp) {
+    fn settle(&mut self, now: Timestamp) {
         let now_ms = clock_ms(now);
         let passed = now_ms.saturating_sub(self.at_ms);
         if passed == 0 {
@@ -225,26 +242,26 @@ impl Account {
     }
 
     /// Ends a charge now.
-    pub(crate) fn end(&mut self, charge: &Charge, now: Timestamp) {
+    pub(super) fn end(&mut self, charge: &Charge, now: Timestamp) {
         self.settle(now);
         let tokens = &mut self.tokens[charge.what as usize];
         *tokens = tokens.saturating_sub(charge.tokens);
     }
 
     /// Begins a charge now.
-    pub(crate) fn begin(&mut self, charge: &Charge, now: Timestamp) {
+    pub(super) fn begin(&mut self, charge: &Charge, now: Timestamp) {
         self.settle(now);
         let tokens = &mut self.tokens[charge.what as usize];
         *tokens = tokens.saturating_add(charge.tokens);
     }
 
-    pub(crate) fn divide(&mut self, parts: &Parts, now: Timestamp) {
+    pub(super) fn divide(&mut self, parts: &Parts, now: Timestamp) {
         self.settle(now);
         self.sums.divide(parts);
     }
 
     /// Sets the tokens of shared prefixes; the rest of the capacity is unused.
-    pub(crate) fn balance(&mut self, shared: u64, capacity: Option<u64>, now: Timestamp) {
+    pub(super) fn balance(&mut self, shared: u64, capacity: Option<u64>, now: Timestamp) {
         let programs = &self.tokens[..Use::Shared as usize];
         let charged = programs
             .iter()
@@ -271,7 +288,7 @@ impl Account {
 }
 
 /// `now` by an account's clock.
-pub(crate) const fn clock_ms(now: Timestamp) -> u64 {
+pub(super) const fn clock_ms(now: Timestamp) -> u64 {
     now.0 / 1_000
 }
 
@@ -297,12 +314,12 @@ impl JobAccounts {
         self.0.is_empty()
     }
 
-    pub(crate) fn get_mut(&mut self, job: &str) -> Option<&mut Account> {
+    pub(super) fn get_mut(&mut self, job: &str) -> Option<&mut Account> {
         self.0.get_mut(job)
     }
 
     /// The account of one job, opened if needed; `None` if there is no room and none can be made.
-    pub(crate) fn open(&mut self, job: &str) -> Option<&mut Account> {
+    pub(super) fn open(&mut self, job: &str) -> Option<&mut Account> {
         if !self.0.contains_key(job) {
             if self.0.len() >= JOB_ACCOUNTS_MAX {
                 let idle = self.0.iter().filter(|(_, account)| account.is_idle());
@@ -327,53 +344,6 @@ pub struct Charge {
     pub tokens: u64,
 }
 
-/// A program's entry in the accounts.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Meter {
-    /// The charge of its placement.
-    pub placement: Option<Charge>,
-    /// Room reserved for it where its cache is going.
-    pub kept: Option<Charge>,
-    /// Whether its job's account includes these charges.
-    pub in_job: bool,
-    /// Whether its last step's cache is on the worker where it is placed, as far as is known.
-    pub is_warm: bool,
-    /// Since when its placement has had its present use, in milliseconds.
-    since_ms: u64,
-    /// Token-milliseconds before first tokens that are not divided yet.
-    undivided: u64,
-}
-
-impl Meter {
-    /// True if there is nothing to report.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Token-milliseconds that are not divided yet, up to `now`.
-    pub fn undivided_at(&self, now: Timestamp) -> u64 {
-        let mut meter = *self;
-        meter.settle(now);
-        meter.undivided
-    }
-
-    pub(crate) fn settle(&mut self, now: Timestamp) {
-        let now_ms = clock_ms(now);
-        let passed = now_ms.saturating_sub(self.since_ms);
-        self.since_ms = now_ms;
-        if let Some(charge) = self.placement
-            && charge.what == Use::Prefill
-        {
-            let token_ms = charge.tokens.saturating_mul(passed);
-            self.undivided = self.undivided.saturating_add(token_ms);
-        }
-    }
-
-    pub(crate) fn take_undivided(&mut self) -> u64 {
-        std::mem::take(&mut self.undivided)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,8 +352,13 @@ mod tests {
     fn parts_lose_nothing() {
         for token_ms in [0, 1, 7, 1_000, u64::MAX] {
             for (computed, again) in [(0, 0), (3, 1), (10, 10), (7, 9)] {
-                for timing in [(1, 1), (0, 5), (2, 3), (9, 3), (0, 0)] {
-                    let parts = Parts::of(token_ms, computed, again, timing);
+                for (part, whole) in [(1, 1), (0, 5), (2, 3), (9, 3), (0, 0)] {
+                    let prefill = Prefill {
+                        computed,
+                        again,
+                        timing: Share { part, whole },
+                    };
+                    let parts = Parts::of(token_ms, &prefill);
                     assert_eq!(parts.total(), token_ms);
                 }
             }
