@@ -49,7 +49,7 @@ impl Simulation {
                 );
             }
         }
-        if state.waiting_steps > 0 || !state.queue.is_empty() {
+        if state.waiting.steps() > 0 || !state.waiting.queue().is_empty() {
             return broken("liveness", "the queue is not empty");
         }
         for ending in daemon.scheduler.observer().model.endings() {

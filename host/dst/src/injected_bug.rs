@@ -3,7 +3,7 @@
 mod actions;
 mod tampering;
 
-use tampering::{forget_state, reverse_run_queues, tamper_with_ledger};
+use tampering::{forget_state, miscount_waiting, reverse_run_queues, tamper_with_ledger};
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
 use treadle_core::worker::{Worker, WorkerState};
@@ -379,7 +379,7 @@ impl InjectedBug {
             Self::ForgetCordon => forget_state(state, WorkerState::Cordoned, WorkerState::Active),
             Self::ForgetDrain => forget_state(state, WorkerState::Draining, WorkerState::Cordoned),
             Self::MiscountWaiting if now_and_then => {
-                state.waiting_steps += 1;
+                miscount_waiting(state);
                 true
             }
             _ => false,

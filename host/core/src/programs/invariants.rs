@@ -104,7 +104,10 @@ fn assert_programs(state: &State) {
         );
         if let Some(entry) = p.queued {
             assert!(
-                state.queue.contains(entry.since, entry.need_tokens, *id),
+                state
+                    .waiting
+                    .queue()
+                    .contains(entry.since, entry.need_tokens, *id),
                 "{id}: filed"
             );
             assert_eq!(
@@ -126,10 +129,10 @@ fn assert_programs(state: &State) {
     let queued = state.live.values().filter(|p| p.queued.is_some()).count();
     assert_eq!(
         queued,
-        state.queue.len(),
+        state.waiting.queue().len(),
         "no other program is in the queue"
     );
-    assert_eq!(waiting, state.waiting_steps, "waiting steps");
+    assert_eq!(waiting, state.waiting.steps(), "waiting steps");
     let contexts: u64 = state.live.values().map(|p| p.context_tokens).sum();
     assert_eq!(contexts, state.context_tokens, "contexts of live programs");
 }

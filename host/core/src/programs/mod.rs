@@ -1,6 +1,7 @@
 //! The machine of programs: their steps, the workers that serve them, and the memory of both.
 
 pub mod action;
+mod asks;
 mod bounds;
 mod command;
 mod event;
@@ -18,15 +19,19 @@ pub mod step;
 mod timers;
 mod transitions;
 mod view;
+mod waiting_list;
 pub mod worker;
 
+pub use asks::{Ask, Asks};
 pub use command::{ProgramCommand, Refusal, RefusedStep};
 pub use event::{About, Parent, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens};
 pub use question::{
     Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
-pub use state::{Ask, Counters, State};
+pub use state::{Counters, State};
+pub use timers::Timers;
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
+pub use waiting_list::WaitingList;
 
 use crate::CoreConfig;
 use crate::actions::{ProgramsView, RankInputs};

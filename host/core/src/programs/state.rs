@@ -3,26 +3,15 @@
 use crate::config::CoreConfig;
 use crate::estimates::{DecodeTime, Estimates};
 use crate::memory::Memory;
+use crate::programs::asks::Asks;
 use crate::programs::program::Program;
-use crate::programs::question::Purpose;
-use crate::programs::queue::Queue;
 use crate::programs::step::Step;
 use crate::programs::timers::Timers;
+use crate::programs::waiting_list::WaitingList;
 use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
-
-/// A question that waits for its answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ask {
-    /// Its kind.
-    pub purpose: Purpose,
-    /// Its programs, in the core's own order of preference.
-    pub candidates: Vec<ProgramId>,
-    /// When the core answers itself.
-    pub deadline: Timestamp,
-}
+use std::collections::BTreeMap;
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// Counters since the state began.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -98,33 +87,22 @@ pub struct State {
     pub steps: BTreeMap<StepId, Step>,
     /// Registered workers.
     pub workers: BTreeMap<WorkerId, Worker>,
-    /// Programs that wait for placement.
-    pub queue: Queue,
-    /// Steps that wait for placement.
-    pub waiting_steps: u64,
+    /// What waits for memory.
+    pub waiting: WaitingList,
+    /// Questions without an answer.
+    pub asks: Asks,
     /// Pending deadlines.
     pub timers: Timers,
-    /// Questions without an answer.
-    pub asks: BTreeMap<AskId, Ask>,
     /// The highest step id of the scheduler's own gateway.
     pub last_step: u64,
     /// The next program's id.
     pub next_program: u64,
-    /// The next question's id.
-    pub next_ask: u64,
-    /// When the armed tick fires.
-    pub tick_at: Option<Timestamp>,
-    /// Something changed since the last restore question.
-    pub restore_wanted: bool,
     /// Programs with an adopted step and with other waiting steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ProgramId>,
     /// Contexts of all live programs, in tokens.
     #[serde(default)]
     pub context_tokens: u64,
-    /// Workers that admit no other program until this starved one fits.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub reservations: BTreeMap<WorkerId, ProgramId>,
     /// What was learnt.
     pub estimates: Estimates,
     /// The settings, if an event carried them: a replay needs no others.
@@ -133,18 +111,6 @@ pub struct State {
     /// KV memory beyond the ledgers of workers.
     #[serde(default)]
     pub memory: Memory,
-    /// Unplaced programs of jobs with a priority policy that no question has covered yet.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub newcomers: BTreeSet<ProgramId>,
-    /// They have been gathered: the next question includes them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub newcomers_due: bool,
-    /// When the gathered programs are asked about, if there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gather_at: Option<Timestamp>,
-    /// When the next migration question is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub migrate_at: Option<Timestamp>,
     /// Counters.
     pub counters: Counters,
 }

@@ -83,14 +83,14 @@ impl State {
             unplaced: count(&|p| p.placement.is_none()),
             paused: count(&|p| p.status == Status::Paused),
             paused_reasoning: count(&|p| p.status == Status::Paused && p.phase == Phase::Reasoning),
-            queued_programs: self.queue.len() as u64,
-            waiting_steps: self.waiting_steps,
+            queued_programs: self.waiting.queue().len() as u64,
+            waiting_steps: self.waiting.steps(),
             running_steps: self
                 .workers
                 .values()
                 .map(|w| u64::from(w.running_steps))
                 .sum(),
-            open_asks: self.asks.len() as u64,
+            open_asks: self.asks.open().len() as u64,
             workers: self
                 .workers
                 .values()

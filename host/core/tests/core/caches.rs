@@ -33,7 +33,7 @@ fn turn(scenario: &mut Scenario, program: &str, step: u64, prompt: u64) {
 
 /// Answers a retention question.
 fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
-    let asks = &scenario.core.programs().asks;
+    let asks = scenario.core.programs().asks.open();
     let mut open = asks
         .iter()
         .filter(|(_, a)| matches!(a.purpose, Purpose::Retain { .. }));
@@ -219,7 +219,7 @@ fn a_program_of_little_weight_is_recorded_with_its_destination() {
     let mut scenario = caches(&[1_000], 1_000);
     turn(&mut scenario, "a", 1, 890);
     scenario.arrive("b", 2, 500).wait_s(1);
-    let asks = &scenario.core.programs().asks;
+    let asks = scenario.core.programs().asks.open();
     let mut open = asks
         .iter()
         .filter(|(_, a)| matches!(a.purpose, Purpose::Weigh { .. }));
@@ -300,7 +300,7 @@ fn a_cache_on_its_way_out_stays_where_host_memory_ends() {
 
 /// Answers a restore question.
 fn restore(scenario: &mut Scenario, programs: &[u64]) {
-    let mut asks = scenario.core.programs().asks.iter();
+    let mut asks = scenario.core.programs().asks.open().iter();
     let open = asks.find(|(_, a)| a.purpose == Purpose::Restore);
     let ask = *open.expect("it is asked").0;
     let answer = PolicyAnswer::Order {
@@ -334,7 +334,7 @@ fn a_worker_is_not_kept_for_a_program_whose_cache_comes_back_elsewhere() {
     scenario.arrive("busy", 4, 900).wait_s(6);
     scenario.arrive("held", 5, 600).wait_s(60);
     let held = ProgramId(0);
-    let reservations = &scenario.core.programs().reservations;
+    let reservations = scenario.core.programs().waiting.reservations();
     assert_eq!(reservations.get(&WorkerId(0)), Some(&held));
     scenario.arrive("next", 6, 400).wait_s(60);
     assert_eq!(scenario.dispatched().last(), Some(&(4, 1)), "both wait");
@@ -366,9 +366,12 @@ fn a_slot_is_given_up_by_its_share_of_memory_and_found_again() {
     scenario.reconfigure(|config| config.kv.retention = true);
     turn(&mut scenario, "a", 1, 10);
     turn(&mut scenario, "b", 2, 10);
-    assert!(scenario.core.programs().asks.is_empty(), "nobody waits");
+    assert!(
+        scenario.core.programs().asks.open().is_empty(),
+        "nobody waits"
+    );
     scenario.arrive("c", 3, 10);
-    let asks = scenario.core.programs().asks.values();
+    let asks = scenario.core.programs().asks.open().values();
     let asked: Vec<Purpose> = asks.map(|ask| ask.purpose).collect();
     let of_slots = Purpose::Retain {
         worker: WorkerId(0),

@@ -47,7 +47,13 @@ fn room_is_made_for_what_a_starved_program_lacks_by_then() {
     s.arrive("starved", 4, 380).wait_s(119);
     s.mute_policy = true;
     s.wait_s(3);
-    let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
+    let asked = s
+        .core
+        .programs()
+        .asks
+        .open()
+        .values()
+        .map(|ask| ask.purpose);
     let (worker, excess_tokens) = (WorkerId(0), 300);
     let pause = Purpose::Pause {
         worker,
@@ -72,7 +78,13 @@ fn as_many_starved_programs_get_room_at_once_as_there_are_workers() {
     s.arrive("third", 5, 600).wait_s(119);
     s.mute_policy = true;
     s.wait_s(3);
-    let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
+    let asked = s
+        .core
+        .programs()
+        .asks
+        .open()
+        .values()
+        .map(|ask| ask.purpose);
     let asked: Vec<Purpose> = asked.collect();
     for worker in [WorkerId(0), WorkerId(1)] {
         let pause = Purpose::Pause {
@@ -81,7 +93,7 @@ fn as_many_starved_programs_get_room_at_once_as_there_are_workers() {
         };
         assert!(asked.contains(&pause), "{asked:?}");
     }
-    let holders = s.core.programs().reservations.values();
+    let holders = s.core.programs().waiting.reservations().values();
     assert!(holders.eq(&[ProgramId(6), ProgramId(7)]));
     s.wait_s(5);
     assert_eq!(s.status("holds one"), "paused");

@@ -61,7 +61,7 @@ fn name(number: u32) -> &'static str {
 /// Its cache is offloaded to host memory.
 fn offload(e: &mut Executor, program: &str) {
     let id = e.core.programs().keys[program];
-    let asks = &e.core.programs().asks;
+    let asks = e.core.programs().asks.open();
     let retains = |purpose: &Purpose| matches!(purpose, Purpose::Retain { .. });
     let open = asks.iter().find(|(_, open)| retains(&open.purpose));
     let ask = *open.expect("it is asked").0;

@@ -376,7 +376,7 @@ fn a_full_queue_refuses_no_placed_program() {
         .arrive("c", 3, 800)
         .lose(1)
         .fail(2, true);
-    assert_eq!(s.core.programs().waiting_steps, 2, "one was taken back");
+    assert_eq!(s.core.programs().waiting.steps(), 2, "one was taken back");
     s.arrive("a", 4, 750);
     assert_eq!(s.refusals(), []);
     assert_eq!(s.dispatched().last(), Some(&(4, 0)));
@@ -396,7 +396,7 @@ fn questions_die_with_the_daemon_that_asked_them() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.mute_policy = true;
     s.arrive("a", 1, 300);
-    assert_eq!(s.core.programs().asks.len(), 1);
+    assert_eq!(s.core.programs().asks.open().len(), 1);
     s.restart();
     s.mute_policy = false;
     s.arrive("a", 2, 300);

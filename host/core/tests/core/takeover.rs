@@ -111,7 +111,7 @@ fn a_step_unknown_to_the_core_is_adopted_with_its_placement_and_charge() {
     }
     assert_eq!(state_of(&s, 2).worker(), Some(WorkerId(0)));
     assert_eq!(s.dispatched().len(), sent, "it is not sent a second time");
-    assert!(s.core.programs().queue.is_empty());
+    assert!(s.core.programs().waiting.queue().is_empty());
     let used = s.core.programs().workers[&WorkerId(0)].used_tokens();
     assert_eq!(used, 1_200, "charged, though it does not fit");
     s.finish(step(2), 600, 5).finish(step(1), 600, 5);
@@ -178,7 +178,7 @@ fn a_step_at_an_unknown_engine_comes_back() {
     // The gateway reports that its attempt is over; the step still waits.
     s.fail(step(2), true);
     assert_eq!(state_of(&s, 2), StepState::Waiting);
-    assert_eq!(s.core.programs().waiting_steps, 1);
+    assert_eq!(s.core.programs().waiting.steps(), 1);
 }
 
 #[test]

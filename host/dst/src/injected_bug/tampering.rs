@@ -21,6 +21,13 @@ pub(super) fn tamper_with_ledger(
     true
 }
 
+/// Adds a waiting step to the count, as a snapshot has it.
+pub(super) fn miscount_waiting(state: &mut programs::State) {
+    let mut waiting = serde_json::to_value(&state.waiting).expect("it can be written");
+    waiting["steps"] = (state.waiting.steps() + 1).into();
+    state.waiting = serde_json::from_value(waiting).expect("it can be read");
+}
+
 /// Changes the state of workers from one to another.
 pub(super) fn forget_state(
     state: &mut programs::State,

@@ -259,10 +259,14 @@ impl Model {
                 ),
             );
         }
-        if !state.asks.keys().eq(self.asks.keys()) {
+        if !state.asks.open().keys().eq(self.asks.keys()) {
             return broken(
                 "questions",
-                format!("open are {:?}, the core has {:?}", self.asks, state.asks),
+                format!(
+                    "open are {:?}, the core has {:?}",
+                    self.asks,
+                    state.asks.open()
+                ),
             );
         }
         if self.config.mode == Mode::LeastLoad {
@@ -399,7 +403,7 @@ impl Model {
             }
             for worker in self.workers.keys() {
                 let since = |program: ProgramId| (self.waits_since(program), program);
-                let holder = core.programs().reservations.get(worker);
+                let holder = core.programs().waiting.reservations().get(worker);
                 let open = holder.is_none_or(|holder| since(*program) <= since(*holder));
                 if open && self.obstacle(*program, *worker).is_none() {
                     return broken(

@@ -77,7 +77,7 @@ impl Fixture {
 
     /// Answers the only question.
     fn answer(&mut self, answer: PolicyAnswer) -> Vec<Command> {
-        let asks = &self.observed.core.programs().asks;
+        let asks = self.observed.core.programs().asks.open();
         let ask: AskId = *asks.keys().next().expect("it is asked");
         self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
             ask,

@@ -37,7 +37,7 @@ impl Programs {
     /// Refuses waiting steps that no longer fit anywhere, after a worker left, came back, or
     /// changed its capacity or models.
     pub(crate) fn refuse_waiting_too_long(&mut self) {
-        let programs = self.state.queue.oldest().map(|(_, program)| program);
+        let programs = self.state.waiting.programs();
         let waiting: Vec<StepId> = programs
             .filter_map(|program| self.state.live.get(&program))
             .flat_map(|p| p.waiting.iter().copied())

@@ -76,7 +76,7 @@ impl Programs {
         let context = tokens.prompt.saturating_add(tokens.output);
         let (program, worker) = (s.program, s.state.worker());
         let own = context.saturating_sub(self.shared_tokens_of(p, worker));
-        let wanted = !self.state.queue.is_empty();
+        let wanted = !self.state.waiting.queue().is_empty();
         if let Some(mut reuse) = worker.and_then(|worker| self.reuse_at(worker)) {
             reuse.ended(program, own, Observation { found, wanted });
         }
@@ -194,8 +194,8 @@ impl Programs {
         if let Some(program) = program {
             w.ledger.engine_mut().step_left(program);
         }
-        if w.ledger.engine_mut().end_prompt(step) && !self.state.queue.is_empty() {
-            self.state.restore_wanted = true;
+        if w.ledger.engine_mut().end_prompt(step) && !self.state.waiting.queue().is_empty() {
+            self.state.waiting.want_restore();
         }
     }
 

@@ -43,8 +43,8 @@ impl Programs {
             w.line.extend(waits.map(|s| s.queued_step(*step)));
             self.due.serve.insert(worker);
         }
-        self.state.newcomers.remove(&program);
-        self.end_reservation(program);
+        self.state.waiting.set_newcomer(program, false);
+        self.state.waiting.end_reservation(program);
         self.refresh_idle(program);
         self.account(program);
     }
@@ -81,7 +81,9 @@ impl Programs {
         };
         if p.is_between_steps() {
             w.idle.insert(program);
-            self.state.restore_wanted |= w.busy_programs() <= 1;
+            if w.busy_programs() <= 1 {
+                self.state.waiting.want_restore();
+            }
         } else {
             w.idle.remove(&program);
         }
@@ -110,7 +112,7 @@ impl Programs {
                 s.routed = false;
             }
         }
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         self.account(program);
         Some(place)
     }
@@ -131,7 +133,7 @@ impl Programs {
             return;
         };
         if weighted < place.charged_tokens {
-            self.state.restore_wanted = true;
+            self.state.waiting.want_restore();
         }
         w.ledger.recharge(place.charged_tokens, weighted);
         place.charged_tokens = weighted;

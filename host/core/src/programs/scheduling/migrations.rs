@@ -17,7 +17,7 @@ impl Programs {
     pub(crate) fn settle_migrations(&mut self) {
         let interval = self.config.rollout.migration_interval;
         let moves = interval.0 > 0 && self.config.kv.migration_tokens_per_s > 0;
-        if !moves || self.placed_jobs.is_empty() || self.state.migrate_at.is_some() {
+        if !moves || self.placed_jobs.is_empty() || self.state.timers.has_single(Timer::Migrate) {
             return;
         }
         let has_programs = |w: &Worker| !w.programs.is_empty();
@@ -25,13 +25,11 @@ impl Programs {
             return;
         }
         let at = self.state.now + interval;
-        self.state.migrate_at = Some(at);
-        self.state.timers.arm(at, Timer::Migrate);
+        self.state.timers.arm_single(at, Timer::Migrate);
     }
 
     /// Asks which programs should be on another worker.
     pub(crate) fn ask_migrate(&mut self) {
-        self.state.migrate_at = None;
         if self.config.kv.migration_tokens_per_s == 0 {
             return;
         }
@@ -180,7 +178,7 @@ impl Programs {
         else {
             return false;
         };
-        let open = !self.state.reservations.contains_key(&to);
+        let open = !self.state.waiting.reservations().contains_key(&to);
         open && self.may_take(w, p, self.prompt_tokens_least(p))
             && self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix))
     }

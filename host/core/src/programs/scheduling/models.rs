@@ -152,7 +152,7 @@ impl Programs {
     /// Handles a changed list of models: programs whose model is gone leave the worker as soon as
     /// none of their steps runs there.
     pub(crate) fn leave_other_models(&mut self, worker: WorkerId) {
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };

@@ -382,7 +382,7 @@ impl Programs {
 
     /// True if a program waits for placement.
     pub(crate) fn has_unplaced(&self) -> bool {
-        let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
+        let mut waiting = self.state.waiting.programs();
         waiting.any(|program| self.is_unplaced(program))
     }
 

@@ -5,16 +5,16 @@
 //! paused the moment the step ends, when the worker is checked again.
 
 use crate::actions::RankInputs;
+use crate::programs::asks::Ask;
 use crate::programs::explain::Because;
 use crate::programs::program::Program;
 use crate::programs::question::ProgramColumns;
 use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::state::Ask;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
 use crate::{Mode, ProgramCommand, Programs, Purpose, Question};
-use treadle_model::{AskId, Phase, ProgramId, WorkerId};
+use treadle_model::{Phase, ProgramId, WorkerId};
 
 impl Programs {
     /// The memory that a program holds and others need, and its remaining length; `unplaced` is
@@ -52,7 +52,7 @@ impl Programs {
             return;
         };
         let tight = w.used_tokens() >= w.watermark_tokens(self.config.low_watermark_ppm);
-        if !tight && self.state.queue.is_empty() {
+        if !tight && self.state.waiting.queue().is_empty() {
             return;
         }
         let candidates = w.idle.iter().copied().collect();
@@ -105,26 +105,21 @@ impl Programs {
 
     /// Asks a question, unless it is empty or one of the same kind is open; true if it was asked.
     pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) -> bool {
-        let same = |ask: &Ask| same_subject(ask.purpose, purpose);
-        if candidates.is_empty() || self.state.asks.values().any(same) {
+        let same = |asked| same_subject(asked, purpose);
+        if candidates.is_empty() || self.state.asks.has(same) {
             return false;
         }
-        let ask = AskId(self.state.next_ask);
-        self.state.next_ask += 1;
         let deadline = self.state.now + self.config.ask_deadline;
         let mut programs = self.columns(&candidates);
         if let Some(slot) = self.slot_tokens_of(purpose) {
             programs.tokens.fill(slot);
         }
+        let ask = self.state.asks.add(Ask {
+            purpose,
+            candidates,
+            deadline,
+        });
         self.state.timers.arm(deadline, Timer::Ask(ask));
-        self.state.asks.insert(
-            ask,
-            Ask {
-                purpose,
-                candidates,
-                deadline,
-            },
-        );
         self.command(ProgramCommand::AskPolicy {
             ask,
             question: Question { purpose, programs },
@@ -137,7 +132,7 @@ impl Programs {
     /// waits for its turn instead of overflowing the worker.
     pub(crate) fn pause_weightless(&mut self, worker: WorkerId, weights: &Ranking) {
         let w = self.state.workers.get(&worker);
-        if self.state.queue.is_empty() || !w.is_some_and(Worker::takes_programs) {
+        if self.state.waiting.queue().is_empty() || !w.is_some_and(Worker::takes_programs) {
             return;
         }
         let least = f64::from(self.config.pause_weight_ppm) / 1e6;

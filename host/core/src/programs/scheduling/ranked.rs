@@ -41,7 +41,7 @@ impl Programs {
         }
         self.ranked_jobs.clone_from(ranked);
         self.route_placed_again();
-        let queued: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
+        let queued: Vec<ProgramId> = self.state.waiting.programs().collect();
         for program in queued {
             self.refile(program);
         }
@@ -83,18 +83,16 @@ impl Programs {
 
     /// Arms the placement question for new programs, if some wait for it.
     pub(crate) fn settle_gathering(&mut self) {
-        let is_due = self.state.newcomers_due || self.state.gather_at.is_some();
-        if !is_due && !self.state.newcomers.is_empty() {
+        let is_due = self.state.waiting.are_newcomers_due();
+        if !is_due && !self.state.waiting.newcomers().is_empty() {
             let at = self.state.now + self.config.rollout.gather;
-            self.state.gather_at = Some(at);
-            self.state.timers.arm(at, Timer::Gather);
+            self.state.timers.arm_single(at, Timer::Gather);
         }
     }
 
     pub(crate) fn gathered(&mut self) {
-        self.state.gather_at = None;
-        self.state.newcomers_due = true;
-        self.state.restore_wanted = true;
+        self.state.waiting.set_newcomers_due(true);
+        self.state.waiting.want_restore();
     }
 
     /// Records the answer about a program that waits for placement.
@@ -104,7 +102,7 @@ impl Programs {
         {
             p.urgency = Some(priority_of(entry.score));
             p.remaining_tokens = entry.remaining_tokens.or(p.remaining_tokens);
-            self.state.newcomers.remove(&entry.program);
+            self.state.waiting.set_newcomer(entry.program, false);
         }
     }
 

@@ -25,22 +25,26 @@ const STARVATION_QUARTERS_OFFLOADED: u64 = 6;
 impl Programs {
     /// Asks which program to restore when one is queued and a worker has room.
     pub(crate) fn settle_restores(&mut self) {
-        if !self.state.restore_wanted || self.state.queue.is_empty() {
+        if !self.state.waiting.take_restore_wanted() {
             return;
         }
-        self.state.restore_wanted = false;
         if self.config.mode != Mode::ProgramAware {
             if self.state.workers.values().any(Worker::takes_programs) {
                 self.route_waiting();
             }
             return;
         }
-        let least = self.state.queue.least_need_tokens().unwrap_or(u64::MAX);
+        let least = self
+            .state
+            .waiting
+            .queue()
+            .least_need_tokens()
+            .unwrap_or(u64::MAX);
         if self.state.workers.values().any(|w| self.has_room(w, least)) {
             let candidates = self.restore_candidates();
             // While a question is open, gathered programs wait for the next one.
             if self.ask(Purpose::Restore, candidates) {
-                self.state.newcomers_due = false;
+                self.state.waiting.set_newcomers_due(false);
             }
             self.settle_gathering();
         } else {
@@ -68,17 +72,13 @@ impl Programs {
     /// gathered.
     fn restore_candidates(&self) -> Vec<ProgramId> {
         let half = self.config.candidates_max.div_ceil(2).max(1);
-        let queue = &self.state.queue;
-        let oldest = || queue.oldest().map(|(_, program)| program);
+        let waiting = &self.state.waiting;
         let plain = |program: &ProgramId| self.is_unplaced(*program) && !self.is_ranked(*program);
-        let longest = oldest().filter(plain).take(half);
-        let smallest = queue.smallest().filter(plain).take(half);
+        let longest = waiting.programs().filter(plain).take(half);
+        let smallest = waiting.queue().smallest().filter(plain).take(half);
         let ranked = self.ranked_candidates(half);
-        let gathered = self
-            .state
-            .newcomers
-            .iter()
-            .filter(|_| self.state.newcomers_due);
+        let gathered = waiting.newcomers().iter();
+        let gathered = gathered.filter(|_| waiting.are_newcomers_due());
         let gathered = gathered.take(self.config.rollout.programs_max.max(1));
         let mut seen = BTreeSet::new();
         let all = longest.chain(smallest).chain(ranked);
@@ -93,11 +93,16 @@ impl Programs {
         if self.ranked_jobs.is_empty() {
             return Vec::new();
         }
-        let rated = self.state.queue.oldest().filter_map(|(_, program)| {
-            let p = self.state.live.get(&program)?;
-            let waits = p.placement.is_none() && self.is_ranked(program);
-            Some((std::cmp::Reverse(p.urgency.filter(|_| waits)?), program))
-        });
+        let rated = self
+            .state
+            .waiting
+            .queue()
+            .oldest()
+            .filter_map(|(_, program)| {
+                let p = self.state.live.get(&program)?;
+                let waits = p.placement.is_none() && self.is_ranked(program);
+                Some((std::cmp::Reverse(p.urgency.filter(|_| waits)?), program))
+            });
         let mut rated: Vec<_> = rated.collect();
         let oldest: Vec<_> = rated.iter().take(half).copied().collect();
         if rated.len() > half {
@@ -200,17 +205,16 @@ impl Programs {
     /// made there.
     pub(crate) fn renew_reservations(&mut self) {
         let starved = self.starved_unplaced();
-        let reservations = &mut self.state.reservations;
-        reservations.retain(|_, holder| starved.contains(holder));
+        self.state.waiting.keep_reservations_of(&starved);
         for program in starved {
-            let mut holders = self.state.reservations.values();
+            let mut holders = self.state.waiting.reservations().values();
             if holders.any(|holder| *holder == program)
                 || self.worker_with_room(program, None).is_some()
             {
                 continue;
             }
             if let Some((shortfall, worker)) = self.least_shortfall(program) {
-                self.state.reservations.insert(worker, program);
+                self.state.waiting.reserve(worker, program);
                 self.ask_pause(worker, shortfall);
             }
         }
@@ -218,21 +222,12 @@ impl Programs {
 
     /// Renews the reservations and asks for room again: other workers may lack least by now.
     pub(crate) fn make_room_for_starved(&mut self) {
-        self.state.reservations.clear();
+        self.state.waiting.keep_reservations_of(&[]);
         self.renew_reservations();
     }
 
-    /// Ends the reservation of a program that no longer waits for placement.
-    pub(crate) fn end_reservation(&mut self, program: ProgramId) {
-        let before = self.state.reservations.len();
-        self.state
-            .reservations
-            .retain(|_, holder| *holder != program);
-        self.state.restore_wanted |= self.state.reservations.len() < before;
-    }
-
     fn starved_unplaced(&self) -> Vec<ProgramId> {
-        let waiting = self.state.queue.oldest().map(|(_, program)| program);
+        let waiting = self.state.waiting.programs();
         let unplaced = waiting.filter(|program| self.is_unplaced(*program));
         let starved = unplaced.take_while(|program| self.is_starved(*program));
         starved.take(self.state.workers.len()).collect()
@@ -244,7 +239,9 @@ impl Programs {
         let least = self.prompt_tokens_least(p);
         let workers = self.state.workers.values();
         workers
-            .filter(|w| !self.state.reservations.contains_key(&w.id) && self.may_take(w, p, least))
+            .filter(|w| {
+                !self.state.waiting.reservations().contains_key(&w.id) && self.may_take(w, p, least)
+            })
             .map(|w| (self.shortfall(p, w), w.id))
             .min()
     }
@@ -259,7 +256,7 @@ impl Programs {
 
     /// Tokens that the program which reserves this worker still lacks there.
     pub(crate) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
-        let holder = self.state.reservations.get(&worker);
+        let holder = self.state.waiting.reservations().get(&worker);
         let holder = holder.and_then(|holder| self.state.live.get(holder));
         let worker = self.state.workers.get(&worker);
         holder.zip(worker).map_or(0, |(p, w)| self.shortfall(p, w))
@@ -407,7 +404,7 @@ impl Programs {
 
     /// True if no program that has waited longer reserves the worker.
     fn is_open(&self, worker: WorkerId, program: &Program) -> bool {
-        let holder = self.state.reservations.get(&worker);
+        let holder = self.state.waiting.reservations().get(&worker);
         holder.is_none_or(|holder| {
             let waits = program.queued.is_some();
             waits && self.queue_position(program.id) <= self.queue_position(*holder)

@@ -5,7 +5,6 @@
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::state::Ask;
 use crate::programs::worker::Worker;
 use crate::{CacheAction, Mode, NEVER, Programs, Purpose};
 use treadle_model::{ProgramId, WorkerId};
@@ -17,9 +16,8 @@ impl Programs {
         if !self.config.kv.retention || self.config.mode != Mode::ProgramAware {
             return;
         }
-        let about =
-            |ask: &Ask| matches!(ask.purpose, Purpose::Retain { worker: w, .. } if w == worker);
-        if self.state.asks.values().any(about) {
+        let about = |asked| matches!(asked, Purpose::Retain { worker: w, .. } if w == worker);
+        if self.state.asks.has(about) {
             return;
         }
         let exposed = self.exposed_tokens(worker);
@@ -65,7 +63,7 @@ impl Programs {
     /// programs only the smallest needs are summed.
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
-        let wanted = self.state.queue.need_tokens(unplaced);
+        let wanted = self.state.waiting.queue().need_tokens(unplaced);
         wanted.div_ceil(self.open_workers())
     }
 
@@ -79,7 +77,7 @@ impl Programs {
         let leaving = w.programs.iter().filter(leaves).count();
         let taken = w.seated_programs().saturating_sub(leaving) as u64;
         let workers = self.open_workers();
-        let waiting = self.state.queue.oldest().map(|(_, program)| program);
+        let waiting = self.state.waiting.programs();
         let waiting = waiting.filter(|program| self.is_unplaced(*program));
         // The need is at most all slots of all workers.
         let most = usize::try_from(slots.saturating_mul(workers)).unwrap_or(usize::MAX);

@@ -82,7 +82,7 @@ impl Programs {
 
     /// In the plain modes steps wait only while no worker takes any.
     pub(crate) fn route_waiting(&mut self) {
-        let waiting: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
+        let waiting: Vec<ProgramId> = self.state.waiting.programs().collect();
         for program in waiting {
             let steps = self
                 .state

@@ -17,7 +17,7 @@ impl Programs {
         s.state = StepState::Waiting;
         let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.arm(deadline, Timer::StepWait(step));
-        self.state.waiting_steps += 1;
+        self.state.waiting.add_step();
         if let Some(p) = self.state.live.get_mut(&program) {
             p.waiting.push(step);
         }
@@ -45,7 +45,7 @@ impl Programs {
         if let Some(w) = w {
             w.ledger.engine_mut().end_prompt(step);
         }
-        self.state.waiting_steps -= 1;
+        self.state.waiting.remove_step();
         let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.disarm(deadline, Timer::StepWait(step));
         self.refresh_demand(program);
@@ -60,7 +60,7 @@ impl Programs {
         };
         let placed = p.placement.is_some();
         if let Some(old) = p.queued.take() {
-            self.state.queue.remove(old.since, old.need_tokens, program);
+            self.state.waiting.unfile(program, old);
         }
         let oldest = p
             .waiting
@@ -73,20 +73,17 @@ impl Programs {
                 need_tokens: p.private_tokens(),
             };
             p.queued = Some(entry);
-            self.state
-                .queue
-                .insert(entry.since, entry.need_tokens, program);
+            self.state.waiting.file(program, entry);
             // Steps of placed programs wait for something else: an answer, or their cache.
             let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
-            self.state.restore_wanted |= plain || !placed;
+            if plain || !placed {
+                self.state.waiting.want_restore();
+            }
         } else {
-            self.end_reservation(program);
+            self.state.waiting.end_reservation(program);
         }
-        if self.is_newcomer(program) {
-            self.state.newcomers.insert(program);
-        } else {
-            self.state.newcomers.remove(&program);
-        }
+        let is_newcomer = self.is_newcomer(program);
+        self.state.waiting.set_newcomer(program, is_newcomer);
     }
 
     /// Sends a step that is not waiting to a worker.

@@ -1,8 +1,8 @@
 //! Answers of policies, and the core's own answer if none came.
 
+use crate::programs::asks::Ask;
 use crate::programs::question::Attribution;
 use crate::programs::ranking::Ranking;
-use crate::programs::state::Ask;
 use crate::programs::timers::Timer;
 use crate::{PolicyAnswer, Programs, Purpose};
 use treadle_model::{AskId, PolicyRef, ProgramId};
@@ -16,7 +16,7 @@ impl Programs {
         attribution: &Attribution,
     ) {
         // The question of a late answer is gone.
-        let Some(open) = self.state.asks.remove(&ask) else {
+        let Some(open) = self.state.asks.remove(ask) else {
             return;
         };
         self.state.timers.disarm(open.deadline, Timer::Ask(ask));
@@ -56,7 +56,7 @@ impl Programs {
         let all = open.candidates.iter().copied();
         match open.purpose {
             Purpose::Restore => {
-                let newcomers = &self.state.newcomers;
+                let newcomers = self.state.waiting.newcomers();
                 let must = |p: &ProgramId| newcomers.contains(p) || self.is_starved(*p);
                 all.filter(must).collect()
             }
@@ -67,7 +67,7 @@ impl Programs {
 
     /// No answer came in time: the candidates keep their own order, and weights stay as they are.
     pub(crate) fn ask_expired(&mut self, ask: AskId) {
-        let Some(mut open) = self.state.asks.remove(&ask) else {
+        let Some(mut open) = self.state.asks.remove(ask) else {
             return;
         };
         if let Purpose::Pause { worker, .. } = open.purpose {

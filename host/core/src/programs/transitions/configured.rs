@@ -36,7 +36,7 @@ impl Programs {
             self.forget_headroom();
         }
         self.state.config = Some(config.clone());
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         self.due.serve.extend(self.state.workers.keys());
         if other_mode {
             self.account_all();

@@ -15,7 +15,7 @@ impl Programs {
             return;
         };
         let drained_until_now = std::mem::replace(&mut w.state, state) == WorkerState::Draining;
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         if drained_until_now && state != WorkerState::Draining {
             self.due.serve.insert(worker);
             self.due.resumed.insert(worker);
@@ -23,7 +23,7 @@ impl Programs {
         if state == WorkerState::Active {
             return;
         }
-        self.state.reservations.remove(&worker);
+        self.state.waiting.unreserve(worker);
         self.end_moves_to(worker);
     }
 

@@ -12,7 +12,7 @@ impl Programs {
     /// and their placements remain. Questions are lost with the process that was asked, and are
     /// asked again if they still matter.
     pub(crate) fn daemon_restarted(&mut self) {
-        for (ask, open) in std::mem::take(&mut self.state.asks) {
+        for (ask, open) in self.state.asks.remove_all() {
             self.state.timers.disarm(open.deadline, Timer::Ask(ask));
         }
         self.end_steps_of(GatewayId::LOCAL);
@@ -34,7 +34,7 @@ impl Programs {
         }
         self.forget_transfers();
         self.ask_routes_again();
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
     }
 
     /// Ends the steps of a gateway whose process is gone.

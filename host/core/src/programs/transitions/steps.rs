@@ -48,7 +48,7 @@ impl Programs {
         // refuse one that was already sent.
         let state = self.state.steps.get(&arrival.step).map(|s| s.state);
         let steps_max = self.config.queue_steps_max;
-        let full = self.state.waiting_steps > steps_max && !self.frees_others(program);
+        let full = self.state.waiting.steps() > steps_max && !self.frees_others(program);
         if state == Some(StepState::Waiting) && full {
             self.dequeue(arrival.step);
             self.refuse(arrival.step, Refusal::QueueFull { steps_max });

@@ -27,7 +27,6 @@ impl Programs {
     /// The periodic check (`ThunderAgent` §4.3.1): weights are renewed, pressure is relieved, and
     /// the queue is served.
     fn tick(&mut self) {
-        self.state.tick_at = None;
         let workers: Vec<WorkerId> = self
             .state
             .workers
@@ -43,19 +42,19 @@ impl Programs {
         }
         self.make_room_for_starved();
         self.prefetch();
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
     }
 
     /// Arms the tick only while there is something to check.
     pub(crate) fn settle_tick(&mut self) {
         let placed = self.state.workers.values().any(|w| !w.programs.is_empty());
-        let busy =
-            placed || !self.state.queue.is_empty() || !self.state.memory.offloads().is_empty();
+        let busy = placed
+            || !self.state.waiting.queue().is_empty()
+            || !self.state.memory.offloads().is_empty();
         let needed = self.config.mode == Mode::ProgramAware && busy;
-        if needed && self.state.tick_at.is_none() {
+        if needed {
             let at = self.state.now + self.config.tick;
-            self.state.tick_at = Some(at);
-            self.state.timers.arm(at, Timer::Tick);
+            self.state.timers.arm_single(at, Timer::Tick);
         }
     }
 

@@ -29,7 +29,7 @@ impl Programs {
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
         self.forget_reuse(worker);
         self.account_worker(worker);
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         self.refuse_waiting_too_long();
     }
 
@@ -68,7 +68,7 @@ impl Programs {
             // Slots are assigned again; their caches are no longer known.
             self.vacate(worker);
         }
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         self.due.serve.insert(worker);
         self.leave_small_worker(worker);
         self.relieve(worker);
@@ -81,7 +81,7 @@ impl Programs {
             return;
         };
         w.ledger.set_untracked(untracked_tokens);
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         self.relieve(worker);
     }
 
@@ -103,7 +103,7 @@ impl Programs {
         w.speeds.remember();
         self.forget_reuse(worker);
         self.account_worker(worker);
-        self.state.reservations.remove(&worker);
+        self.state.waiting.unreserve(worker);
         self.vacate(worker);
         self.end_moves_of(worker);
         self.end_transfers_of(worker);
@@ -114,7 +114,7 @@ impl Programs {
                 cause: cause.into(),
             });
         }
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
     }
 
     /// Records the model that an engine reports. Another model has other speeds.
@@ -188,7 +188,7 @@ impl Programs {
         };
         w.health = Health::Healthy;
         self.account_worker(worker);
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         // Steps that stayed in its run queue continue.
         self.due.serve.insert(worker);
         if self.config.mode != Mode::ProgramAware {
@@ -206,9 +206,9 @@ impl Programs {
         if std::mem::replace(&mut w.rest, rest) == rest {
             return;
         }
-        self.state.restore_wanted = true;
+        self.state.waiting.want_restore();
         if rest.is_some() {
-            self.state.reservations.remove(&worker);
+            self.state.waiting.unreserve(worker);
             self.end_moves_to(worker);
             self.unplace_waiting(worker);
         } else {

@@ -14,7 +14,7 @@ pub(crate) fn answer(
     is_it: impl Fn(Purpose) -> bool,
     rows: &[(u64, f64, Option<u32>)],
 ) {
-    let mut asks = scenario.core.programs().asks.iter();
+    let mut asks = scenario.core.programs().asks.open().iter();
     let ask = *asks.find(|(_, a)| is_it(a.purpose)).expect("it is asked").0;
     let answer = PolicyAnswer::Order {
         programs: rows.iter().map(|row| ProgramId(row.0)).collect(),
