@@ -205,7 +205,7 @@ pub struct CoreConfig {
     pub attempts_max: u32,
     /// Expected output tokens of a step without data about its job.
     pub output_tokens_guess: u64,
-    /// Record a [`crate::explain::Decision`] for each decision.
+    /// Record a [`crate::programs::Decision`] for each decision.
     pub explain: bool,
 }
 

@@ -75,19 +75,16 @@ pub use programs::{
     About, Attribution, CacheAction, CacheLocation, CacheTotals, CostEstimates, Parent,
     PolicyAnswer, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose, Question,
     Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
-    action, explain, link, program, queue, step, worker,
 };
 pub use state::State;
 
 use actions::{ActionError, ActionSpec, Actions, Admission, ProgramsView};
 use bindings::{BindingMachine, Bindings};
-use explain::Decision;
 use machine::{Machine, Notified, deliver};
-use programs::Programs;
+use programs::{Decision, Programs, Worker};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
-use worker::Worker;
 
 /// Gateways whose last numbers are remembered; the oldest go first.
 const GATEWAYS_KEPT: usize = 4_096;

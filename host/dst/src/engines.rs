@@ -5,7 +5,7 @@ use super::calendar::{Progress, ScheduledEvent};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
 use super::schedule::FaultKind;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 

@@ -4,9 +4,7 @@ mod actions;
 mod tampering;
 
 use tampering::{forget_state, miscount_waiting, reverse_run_queues, tamper_with_ledger};
-use treadle_core::explain::{Because, Decision, DecisionKind};
-use treadle_core::program::Program;
-use treadle_core::worker::{Worker, WorkerState};
+use treadle_core::programs::{Because, Decision, DecisionKind, Program, Worker, WorkerState};
 use treadle_core::{
     Command, Core, CoreConfig, Event, ProgramCommand, ProgramEvent, State, programs,
 };

@@ -160,7 +160,7 @@ impl Simulation {
             wanted: true,
             wish: 0,
             acknowledged: false,
-            state: treadle_core::worker::WorkerState::Active,
+            state: treadle_core::programs::WorkerState::Active,
             orders: 0,
             orders_acknowledged: 0,
         });

@@ -5,7 +5,7 @@ use super::injected_bug::{Did, InjectedBug};
 use super::model::Model;
 use super::outcome::{Checked, Violation, broken};
 use std::collections::VecDeque;
-use treadle_core::explain::Decision;
+use treadle_core::programs::Decision;
 use treadle_core::{Command, Core, CoreConfig, Event};
 use treadle_model::Timestamp;
 use treadle_scheduler::record;

@@ -5,7 +5,7 @@ use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::outcome::Checked;
 use super::schedule::FaultKind;
-use treadle_core::worker::{Health, WorkerState};
+use treadle_core::programs::{Health, WorkerState};
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 

@@ -4,7 +4,7 @@
 
 use super::adapter::fetch;
 use http::{Method, StatusCode};
-use treadle_core::worker::Rest;
+use treadle_core::programs::Rest;
 use treadle_http::Upstream;
 use treadle_model::EngineKind;
 use treadle_wire::engines::vllm;

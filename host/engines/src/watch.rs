@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use treadle_core::worker::{Rest, Worker};
+use treadle_core::programs::{Rest, Worker};
 use treadle_core::{Capacity, CoreConfig, Event, ProgramEvent, RunningUse};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};

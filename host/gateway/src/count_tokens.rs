@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_http::error_response;
 use treadle_wire::Forwarded;
 

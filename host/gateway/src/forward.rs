@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use treadle_auth::Principal;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_http::{InUse, body, error_response, of_engine};
 use treadle_trust::public_host;
 use treadle_wire::{ErrorBody, ErrorCode, Forwarded, ForwardedHead};

@@ -1,7 +1,7 @@
 //! Names of models, and the refusal of unknown ones.
 
 use std::collections::BTreeSet;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Most models that an error names.

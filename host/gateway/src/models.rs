@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_http::error_response;
 use treadle_wire::ErrorBody;
 

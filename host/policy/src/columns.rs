@@ -1,8 +1,7 @@
 //! The columns of rollout policies, in the units of the contract. Simulated rollouts build their
 //! questions here too, so that a policy sees the same in both.
 
-use treadle_core::program::Program;
-use treadle_core::step::{StepState, score_of};
+use treadle_core::programs::{Program, StepState, score_of};
 use treadle_core::{Core, ProgramColumns};
 use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
 use treadle_plugin::{

@@ -3,7 +3,7 @@
 use crate::app::App;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId};

@@ -1,44 +1,51 @@
 //! The machine of programs: their steps, the workers that serve them, and the memory of both.
 
-pub mod action;
+mod action;
 mod asks;
 mod bounds;
 mod command;
 mod event;
-pub mod explain;
+mod explain;
 mod invariants;
-pub mod lineage;
-pub mod link;
-pub mod program;
+mod lineage;
+mod link;
+mod program;
 mod question;
-pub mod queue;
+mod queue;
 mod ranking;
 mod scheduling;
 mod state;
-pub mod step;
+mod step;
 mod timers;
 mod transitions;
 mod view;
 mod waiting_list;
-pub mod worker;
+mod worker;
 
+pub use action::{ACTIONS_MAX, Action, SUBAGENT};
 pub use asks::{Ask, Asks};
 pub use command::{ProgramCommand, Refusal, RefusedStep};
 pub use event::{About, Parent, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens};
+pub use explain::{Alternative, Because, Decision, DecisionKind};
+pub use lineage::Lineage;
+pub use link::{OpenStep, Reconciliation, reconcile};
+pub use program::{Awaited, FULL_WEIGHT_PPM, KvPlacement, Outcome, Program, QueueEntry};
 pub use question::{
     Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
+pub use queue::Queue;
 pub use state::{Counters, State};
-pub use timers::Timers;
+pub use step::{GivesWay, Step, StepState, priority_of, score_of};
+pub use timers::{Timer, Timers};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 pub use waiting_list::WaitingList;
+pub use worker::{Health, QueuedStep, Rest, Worker, WorkerState};
 
 use crate::CoreConfig;
 use crate::actions::{ProgramsView, RankInputs};
 use crate::bindings::{Bindings, BoundJobs};
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice};
-use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::{Timestamp, WorkerId, World};
 

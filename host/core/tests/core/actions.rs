@@ -1,8 +1,8 @@
 //! Actions reported by tool runners.
 
 use crate::scenario::Scenario;
-use treadle_core::action::ACTIONS_MAX;
 use treadle_core::estimates::ToolStatistics;
+use treadle_core::programs::ACTIONS_MAX;
 use treadle_core::{Event, ProgramEvent};
 
 fn started(program: &str, action: &str, tool: &str) -> Event {

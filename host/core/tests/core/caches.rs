@@ -2,7 +2,7 @@
 //! forgotten.
 
 use crate::scenario::Scenario;
-use treadle_core::explain::DecisionKind;
+use treadle_core::programs::DecisionKind;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, DaemonEvent, Event, PolicyAnswer, ProgramCommand,
     ProgramEvent, Purpose,

@@ -2,8 +2,7 @@
 //! loses its programs between their steps, and programs without another worker wait.
 
 use crate::scenario::Scenario;
-use treadle_core::explain::{Because, DecisionKind};
-use treadle_core::worker::{Worker, WorkerState};
+use treadle_core::programs::{Because, DecisionKind, Worker, WorkerState};
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, Mode, ProgramCommand, ProgramEvent, Refusal,
 };

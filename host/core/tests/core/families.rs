@@ -2,8 +2,7 @@
 
 use crate::scenario::Scenario;
 use treadle_core::PrefixSegment;
-use treadle_core::action::SUBAGENT;
-use treadle_core::program::Program;
+use treadle_core::programs::{Program, SUBAGENT};
 use treadle_model::{Span, WorkerId};
 
 fn program<'a>(s: &'a Scenario, key: &str) -> &'a Program {

@@ -2,7 +2,7 @@
 
 use crate::scenario::Scenario;
 use crate::scenario::rollouts::{answer, queued_step, rollout, route};
-use treadle_core::step::GivesWay;
+use treadle_core::programs::GivesWay;
 use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, ProgramEvent, Purpose};
 use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
 

@@ -5,7 +5,7 @@ use crate::scenario::Scenario;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use treadle_core::memory::Direction;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{
     Capacity, Command, Core, Event, KvConfig, ProgramCommand, ProgramEvent, RolloutConfig,
 };
@@ -116,7 +116,7 @@ fn running(scenario: &Scenario) -> Vec<u64> {
         .steps
         .iter()
         .filter_map(|(id, s)| {
-            matches!(s.state, treadle_core::step::StepState::Running { .. }).then_some(id.0)
+            matches!(s.state, treadle_core::programs::StepState::Running { .. }).then_some(id.0)
         })
         .collect()
 }

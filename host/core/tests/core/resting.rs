@@ -1,7 +1,7 @@
 //! Engines that answer and take no steps for now: paused, asleep or busy ones.
 
 use crate::scenario::Scenario;
-use treadle_core::worker::{Rest, Worker};
+use treadle_core::programs::{Rest, Worker};
 use treadle_core::{Command, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepFailure};
 use treadle_model::{Span, StepId, WorkerId};
 

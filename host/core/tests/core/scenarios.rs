@@ -2,7 +2,7 @@
 
 use crate::scenario::Scenario;
 use treadle_core::estimates::JOBS_MAX;
-use treadle_core::explain::{Alternative, Decision, DecisionKind};
+use treadle_core::programs::{Alternative, Decision, DecisionKind};
 use treadle_core::{
     Command, Core, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepArrival, StepTokens,
 };

@@ -2,8 +2,7 @@
 //! of the last moments is not on record.
 
 use crate::scenario::Scenario;
-use treadle_core::link::{OpenStep, reconcile};
-use treadle_core::step::StepState;
+use treadle_core::programs::{OpenStep, StepState, reconcile};
 use treadle_core::{Core, DaemonEvent, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
@@ -20,7 +19,7 @@ fn open(counter: u64, at: Option<u32>) -> OpenStep {
     }
 }
 
-fn meet(s: &Scenario, open: &[OpenStep]) -> treadle_core::link::Reconciliation {
+fn meet(s: &Scenario, open: &[OpenStep]) -> treadle_core::programs::Reconciliation {
     reconcile(s.core.programs(), GATEWAY, open)
 }
 
@@ -73,7 +72,7 @@ fn what_both_know_stays_as_it_is() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", step(1), 600).arrive("b", step(2), 600);
     let plan = meet(&s, &[open(1, Some(0)), open(2, None)]);
-    assert_eq!(plan, treadle_core::link::Reconciliation::default());
+    assert_eq!(plan, treadle_core::programs::Reconciliation::default());
 }
 
 #[test]

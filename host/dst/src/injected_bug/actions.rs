@@ -1,8 +1,8 @@
 //! Injected bugs of actions.
 
 use super::{Did, InjectedBug, replace};
-use treadle_core::action::Action;
 use treadle_core::actions::{ActionCommand, ActionEvent, Ended, Rank, Stage};
+use treadle_core::programs::Action;
 use treadle_core::{Command, Core, Event, ProgramCommand};
 use treadle_model::{ActionId, Span};
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use treadle_core::programs;
-use treadle_core::worker::{QueuedStep, Worker, WorkerState};
+use treadle_core::programs::{QueuedStep, Worker, WorkerState};
 
 /// Changes the ledger of the first worker that matches, as a snapshot has it: its fields are
 /// private. True if there is one.

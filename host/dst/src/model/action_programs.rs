@@ -7,9 +7,8 @@ use super::actions::{ActionFacts, Attempt};
 use super::facts::Ending;
 use std::collections::BTreeMap;
 use treadle_core::Core;
-use treadle_core::action::{Action, SUBAGENT};
 use treadle_core::actions::Outcome;
-use treadle_core::program::Program;
+use treadle_core::programs::{Action, Program, SUBAGENT};
 use treadle_model::{ActionId, ProgramId, StepId, Timestamp};
 
 /// A program's ended actions.

@@ -3,7 +3,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
-use treadle_core::step::GivesWay;
+use treadle_core::programs::GivesWay;
 use treadle_core::{Command, DaemonEvent, Event, Mode, ProgramCommand, Purpose, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 

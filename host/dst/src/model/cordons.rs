@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
 use super::facts::At;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{Core, Mode};
 use treadle_model::{ProgramId, StepId, WorkerId};
 

@@ -2,9 +2,7 @@
 
 use super::prefill::{PromptSpeed, Prompts};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::program::FULL_WEIGHT_PPM;
-use treadle_core::step::GivesWay;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::{FULL_WEIGHT_PPM, GivesWay, WorkerState};
 use treadle_core::{Capacity, PrefixSegment, Purpose};
 use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId};
 

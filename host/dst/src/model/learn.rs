@@ -5,9 +5,7 @@ use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use super::prefill::PromptSpeed;
 use std::collections::BTreeMap;
-use treadle_core::program::FULL_WEIGHT_PPM;
-use treadle_core::step::GivesWay;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::{FULL_WEIGHT_PPM, GivesWay, WorkerState};
 use treadle_core::{
     Capacity, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure,
     StepTokens,

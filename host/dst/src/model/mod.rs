@@ -28,7 +28,7 @@ use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
-use treadle_core::explain::{Decision, DecisionKind};
+use treadle_core::programs::{Decision, DecisionKind};
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 

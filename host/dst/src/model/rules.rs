@@ -5,8 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, WorkerFacts};
 use std::collections::BTreeSet;
-use treadle_core::program::Program;
-use treadle_core::step::StepState;
+use treadle_core::programs::{Program, StepState};
 use treadle_core::{Core, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 

@@ -5,8 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, StepFacts};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::explain::Decision;
-use treadle_core::step::{GivesWay, priority_of};
+use treadle_core::programs::{Decision, GivesWay, priority_of};
 use treadle_core::{Core, Event, PolicyAnswer, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 

@@ -7,10 +7,7 @@ use std::collections::BTreeMap;
 use treadle_core::bindings::{Bindings, BoundPolicy};
 use treadle_core::estimates::EngineClass;
 use treadle_core::memory::{Account, TokenTime};
-use treadle_core::program::Program;
-use treadle_core::programs::Counters;
-use treadle_core::step::Step;
-use treadle_core::worker::Worker;
+use treadle_core::programs::{Counters, Program, Step, Worker};
 use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
 use treadle_model::{
     GatewayId, PolicyRef, ProgramId, Span, StepId, Tenant, Timestamp, WorkerId, World,

@@ -2,7 +2,7 @@
 
 use crate::{Dispatch, Instruction, LiveLimit};
 use serde::{Deserialize, Serialize};
-use treadle_core::link::OpenStep;
+use treadle_core::programs::OpenStep;
 use treadle_core::{Event, Refusal};
 use treadle_model::Tenant;
 use treadle_model::{EngineKind, GatewayId, StepId, WorkerId};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use treadle_core::link::OpenStep;
+use treadle_core::programs::OpenStep;
 use treadle_core::{Event, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, StepId, WorkerId};
 

@@ -6,7 +6,7 @@ use crate::instruction::{Dispatch, Instruction};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use treadle_core::actions::{ActionCommand, ActionEvent};
-use treadle_core::program::Program;
+use treadle_core::programs::Program;
 use treadle_core::{Command, Event, Mode, ProgramCommand, Refusal};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 

@@ -6,7 +6,7 @@ use crate::link::{ToGateway, WireInstruction};
 use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, Instant};
-use treadle_core::link::{OpenStep, reconcile};
+use treadle_core::programs::{OpenStep, reconcile};
 use treadle_core::{DaemonEvent, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, Timestamp};
 

@@ -2,7 +2,7 @@
 //! when the next one is due, or it is not.
 
 use std::collections::BTreeSet;
-use treadle_core::program::Program;
+use treadle_core::programs::Program;
 use treadle_core::{Core, Event, ProgramEvent};
 use treadle_model::{Phase, ProgramId, StepId, Timestamp};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};

@@ -2,7 +2,7 @@
 
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_core::bindings::BindingEvent;
-use treadle_core::explain::Decision;
+use treadle_core::programs::Decision;
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Question};
 use treadle_model::{AskId, PolicyRef, ProgramId, Timestamp};
 use treadle_policy::evaluator::{

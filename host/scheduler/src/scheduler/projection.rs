@@ -3,9 +3,7 @@
 
 use crate::record;
 use treadle_core::bindings::{BindingEvent, BoundPolicy};
-use treadle_core::explain::Decision;
-use treadle_core::program::Program;
-use treadle_core::worker::Worker;
+use treadle_core::programs::{Decision, Program, Worker};
 use treadle_core::{About, Core, DaemonEvent, Event, Origin, ProgramEvent, Refusal, RefusedStep};
 use treadle_model::{End, GatewayId, ProgramId, Role, Status, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
@@ -302,12 +300,12 @@ fn step_row(
     let s = core.programs().steps.get(&step)?;
     let program = core.programs().live.get(&s.program)?;
     let worker = match s.state {
-        treadle_core::step::StepState::Running { worker, .. } => core
+        treadle_core::programs::StepState::Running { worker, .. } => core
             .programs()
             .workers
             .get(&worker)
             .map(|w| w.url.to_string()),
-        treadle_core::step::StepState::Waiting => None,
+        treadle_core::programs::StepState::Waiting => None,
     };
     let (tokens, weights) = match event {
         Event::Program(ProgramEvent::StepFinished {

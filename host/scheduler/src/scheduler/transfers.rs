@@ -3,7 +3,7 @@
 use super::Output;
 use crate::orders::{End, Order, Transferred, Work};
 use std::collections::{BTreeMap, VecDeque};
-use treadle_core::program::Program;
+use treadle_core::programs::Program;
 use treadle_core::{Core, Event, ProgramCommand, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 

@@ -306,7 +306,7 @@ async fn notify_engines(
     let workers = app.driver.workers().await.map_err(|_| stopped())?;
     let healthy = workers
         .into_iter()
-        .filter(treadle_core::worker::Worker::is_healthy);
+        .filter(treadle_core::programs::Worker::is_healthy);
     let urls: Vec<_> = healthy.map(|worker| worker.url).collect();
     for url in &urls {
         let base = url.trim_end_matches('/');

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::worker::{Rest, Worker, WorkerState};
+use treadle_core::programs::{Rest, Worker, WorkerState};
 use treadle_core::{Event, ProgramEvent};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;

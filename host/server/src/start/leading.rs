@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use treadle_auth::{Auth, AuthError, CacheSalts};
 use treadle_config as config;
 use treadle_config::{Config, Role};
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_core::{DaemonEvent, Event};
 use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};

@@ -3,7 +3,7 @@
 use super::Cluster;
 use serde::Serialize;
 use treadle_core::memory::{TokenTime, Use};
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_model::{Span, Timestamp};
 
 /// Use of the engines' KV memory, by the core's ledger: shares of what was charged or unused

@@ -2,7 +2,7 @@
 
 use super::schedule::Schedule;
 use treadle_core::Event;
-use treadle_core::explain::Decision;
+use treadle_core::programs::Decision;
 use treadle_engine_model::engine::EngineProfile;
 
 /// The job of runs without a schedule.

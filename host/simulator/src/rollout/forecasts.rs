@@ -5,7 +5,7 @@ use super::columns::{EXTRA_COLUMNS, Forecast, extra_columns, group_of};
 use crate::workload::{AgentRun, ToolResult};
 use std::collections::BTreeMap;
 use treadle_core::Core;
-use treadle_core::program::Program;
+use treadle_core::programs::Program;
 use treadle_model::ProgramId;
 use treadle_plugin::{Estimates, FinishedColumns, LiveColumns, PolicyError, PredictionPolicy};
 

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use treadle_core::Event;
-use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::programs::{Because, Decision, DecisionKind};
 use utoipa::ToSchema;
 
 /// A decision in short, with its reason.

@@ -4,7 +4,7 @@ use super::divergence::{Choice, Choices};
 use super::statistics::{jain_index, percentiles_s};
 use super::workload::Workload;
 use serde::Serialize;
-use treadle_core::explain::Decision;
+use treadle_core::programs::Decision;
 use treadle_core::{CoreConfig, Event};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::native::NativeEviction;

@@ -2,7 +2,7 @@
 
 use super::workload::RecordedWorker;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 

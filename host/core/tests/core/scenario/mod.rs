@@ -4,7 +4,7 @@
 pub(crate) mod rollouts;
 
 use treadle_core::bindings::BindingEvent;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, DaemonEvent, Event, Mode,
     Parent, PolicyAnswer, PrefixSegment, ProgramCommand, ProgramEvent, Purpose, Question, Refusal,

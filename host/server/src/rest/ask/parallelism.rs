@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use treadle_core::estimates::DecodeTime;
 use treadle_core::estimates::EngineClass;
-use treadle_core::worker::Worker;
+use treadle_core::programs::Worker;
 use treadle_store::LengthRow;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;

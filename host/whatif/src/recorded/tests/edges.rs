@@ -1,7 +1,7 @@
 //! What a window does not contain: refused steps, abandoned programs, engines that did not answer.
 
 use super::*;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{Capacity, StepArrival, StepTokens};
 use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
 use treadle_simulator::cluster::Schedule;
