@@ -25,7 +25,7 @@ impl Programs {
     }
 
     /// Updates the accounts after a change of only the program's charge.
-    pub(crate) fn account_charge(&mut self, program: ProgramId) {
+    pub(super) fn account_charge(&mut self, program: ProgramId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
@@ -123,7 +123,7 @@ impl Programs {
     }
 
     /// Records that the program's cache is on its worker.
-    pub(crate) fn note_warm(&mut self, program: ProgramId) {
+    pub(super) fn note_warm(&mut self, program: ProgramId) {
         if let Some(p) = self.state.live.get_mut(&program) {
             p.meter.set_warm(p.placement.is_some());
         }

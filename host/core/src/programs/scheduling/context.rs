@@ -51,7 +51,7 @@ impl Programs {
 
     /// The minimum number of prompt tokens assumed when choosing a step's worker: all counted ones;
     /// half of an estimate, and never more than some worker takes.
-    pub(crate) fn least_tokens(&self, step: &Step) -> u64 {
+    fn least_tokens(&self, step: &Step) -> u64 {
         if !step.estimated {
             return step.prompt_tokens;
         }
@@ -68,13 +68,13 @@ impl Programs {
 
     /// True if a step may go to its program's worker. While another step of the program runs there
     /// the program cannot leave, and the engine itself refuses a prompt that is too long.
-    pub(crate) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
+    pub(super) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
         let p = self.state.live.get(&program);
         p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)
     }
 
     /// True if a worker serves a step's model, and takes its prompt.
-    pub(crate) fn takes_prompt(&self, worker: WorkerId, step: StepId) -> bool {
+    pub(super) fn takes_prompt(&self, worker: WorkerId, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
         let known = s.zip(self.state.workers.get(&worker));
         known.is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())

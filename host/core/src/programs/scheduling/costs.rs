@@ -12,7 +12,7 @@ use treadle_model::{Phase, Span, StepId};
 
 impl Programs {
     /// The expected remaining time of a program's tool call.
-    pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
+    pub(super) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
         let now = self.state.now;
         let estimates = &self.state.estimates;
         // All running actions, and all programs that it waits for, must end before the next step.
@@ -44,7 +44,7 @@ impl Programs {
     }
 
     /// Adds a program's cost estimates to the columns of a question.
-    pub(crate) fn foresee(&self, p: &Program, costs: &mut CostEstimates) {
+    pub(super) fn foresee(&self, p: &Program, costs: &mut CostEstimates) {
         let acts = p.phase == Phase::Acting && p.is_between_steps();
         let none = RemainingTime {
             mean: Span(0),
@@ -107,7 +107,7 @@ impl Programs {
     }
 
     /// The same time at one worker.
-    pub(crate) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
+    pub(super) fn prefill_time_at(&self, worker: &Worker, tokens: u64) -> Span {
         prefill_time(tokens, self.prefill_speed_of(worker))
     }
 
@@ -124,7 +124,7 @@ impl Programs {
     }
 
     /// Learns from a step that ended at its worker, which computed `computed` tokens of its prompt.
-    pub(crate) fn learn_prefill_speed(&mut self, step: StepId, computed: u64) {
+    pub(super) fn learn_prefill_speed(&mut self, step: StepId, computed: u64) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
@@ -139,7 +139,7 @@ impl Programs {
 
     /// Learns from a step that ended with `output` tokens; `computed` tokens of its prompt were not
     /// in the engine's cache.
-    pub(crate) fn learn_pace(&mut self, step: StepId, output: u64, computed: Option<u64>) {
+    pub(super) fn learn_pace(&mut self, step: StepId, output: u64, computed: Option<u64>) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };

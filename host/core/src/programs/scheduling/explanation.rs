@@ -38,7 +38,7 @@ impl<'a> Explanation<'a> {
     }
 
     /// Sets the candidates of the decision, including the program itself.
-    pub(crate) fn among(self, considered: &'a [Ranked]) -> Self {
+    pub(super) fn among(self, considered: &'a [Ranked]) -> Self {
         Self { considered, ..self }
     }
 }

@@ -18,7 +18,7 @@ const GAIN_LEAST: u128 = 2;
 
 impl Programs {
     /// Moves a program to a faster worker, if it gains by that. Returns its worker.
-    pub(crate) fn or_faster(
+    pub(super) fn or_faster(
         &mut self,
         step: StepId,
         program: ProgramId,

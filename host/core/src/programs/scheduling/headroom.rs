@@ -35,7 +35,7 @@ impl Programs {
 
     /// Records that a step is sent to a worker. If treadle offloads caches itself, engines find the
     /// caches that it loads, and nothing can be learnt about their own host memory.
-    pub(crate) fn reuse_sent(&mut self, step: StepId) {
+    pub(super) fn reuse_sent(&mut self, step: StepId) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;
@@ -68,7 +68,7 @@ impl Programs {
 
     /// Records that the step has ended; `found` is whether its engine had the cache of the previous
     /// step.
-    pub(crate) fn reuse_ended(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
+    pub(super) fn reuse_ended(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;
@@ -83,7 +83,7 @@ impl Programs {
     }
 
     /// Records that the step has ended at an engine that does not report cached tokens.
-    pub(crate) fn reuse_untold(&mut self, step: StepId) {
+    pub(super) fn reuse_untold(&mut self, step: StepId) {
         let worker = self.state.steps.get(&step).and_then(|s| s.state.worker());
         let w = worker.and_then(|worker| self.state.workers.get_mut(&worker));
         if let Some(w) = w {
@@ -92,7 +92,7 @@ impl Programs {
     }
 
     /// Tokens of a program's prefix that other programs at a worker share.
-    pub(crate) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
+    pub(super) fn shared_tokens_of(&self, p: &Program, worker: Option<WorkerId>) -> u64 {
         let Some(w) = worker.and_then(|worker| self.state.workers.get(&worker)) else {
             return p.prefix_tokens();
         };
@@ -175,7 +175,7 @@ impl Programs {
     }
 
     /// Adds the prompts of a program's steps that wait for its cache.
-    pub(crate) fn add_prompts_to_come(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(super) fn add_prompts_to_come(&mut self, program: ProgramId, worker: WorkerId) {
         let Some(p) = self.state.live.get(&program) else {
             return;
         };
@@ -209,7 +209,7 @@ impl Programs {
 
     /// True while a worker has enough prompts to compute. Without host memory a program that waits
     /// outside has no cache that it would lose inside, so the limit is twice as high.
-    pub(crate) fn is_backlogged(&self, worker: &Worker) -> bool {
+    pub(super) fn is_backlogged(&self, worker: &Worker) -> bool {
         let kv = &self.config.kv;
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
         let most_us = u128::from(kv.backlog_max.micros()) * times;

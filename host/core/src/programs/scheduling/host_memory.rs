@@ -9,7 +9,7 @@ use treadle_model::{Phase, ProgramId, Span};
 impl Programs {
     /// Evicts copies that are needed later than this one until it fits; false if that is not
     /// enough.
-    pub(crate) fn make_room_in_host(&mut self, program: ProgramId, tokens: u64) -> bool {
+    pub(super) fn make_room_in_host(&mut self, program: ProgramId, tokens: u64) -> bool {
         let most = self.config.kv.host_tokens_max;
         let offloads = self.state.memory.offloads();
         if offloads.taken_tokens() + tokens <= most {

@@ -12,7 +12,7 @@ impl Programs {
     }
 
     /// Places an unplaced program on the slot that was reserved for it.
-    pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
+    pub(super) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
         let now = self.state.now;
         let (Some(p), Some(w)) = (
             self.state.live.get_mut(&program),

@@ -14,7 +14,7 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 impl Programs {
     /// The question is asked only while some program of a job with a placement policy could be
     /// moved.
-    pub(crate) fn settle_migrations(&mut self) {
+    pub(super) fn settle_migrations(&mut self) {
         let interval = self.config.rollout.migration_interval;
         let moves = interval.0 > 0 && self.config.kv.migration_tokens_per_s > 0;
         if !moves || self.placed_jobs.is_empty() || self.state.timers.has_single(Timer::Migrate) {
@@ -77,7 +77,7 @@ impl Programs {
     }
 
     /// Places a program at another worker. Steps that wait for their turn go along.
-    pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
+    pub(super) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
         let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
         let is_routed = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
         let routed = waiting.into_iter().flatten().filter(is_routed);
@@ -93,7 +93,7 @@ impl Programs {
     }
 
     /// Starts the migrations that can start: both ends free, the program between steps.
-    pub(crate) fn start_moves(&mut self) {
+    pub(super) fn start_moves(&mut self) {
         let memory = &self.state.memory;
         if memory.migrations().wanted().is_empty() {
             return;
@@ -173,7 +173,7 @@ impl Programs {
     }
 
     /// True if a worker takes a program, and has room for it.
-    pub(crate) fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
+    pub(super) fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
         let (Some(p), Some(w)) = (self.state.live.get(&program), self.state.workers.get(&to))
         else {
             return false;
@@ -206,7 +206,7 @@ impl Programs {
 
     /// True if a step has to wait for its program's cache. A migration that would take longer than
     /// recomputing the context is cancelled.
-    pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
+    pub(super) fn waits_for_move(&mut self, program: ProgramId) -> bool {
         let Some(begun) = self.state.memory.move_of(program).copied() else {
             return false;
         };

@@ -71,7 +71,7 @@ impl Programs {
     }
 
     /// Whether a step may be sent to a worker.
-    pub(crate) fn serves_step(&self, worker: WorkerId, step: StepId) -> bool {
+    pub(super) fn serves_step(&self, worker: WorkerId, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
         let p = s.and_then(|s| self.state.live.get(&s.program));
         let known = p.zip(self.state.workers.get(&worker));

@@ -11,7 +11,7 @@ use treadle_model::{ProgramId, WorkerId};
 impl Programs {
     /// True if a program's cache may go to host memory: host memory exists, and room can be made by
     /// evicting caches that are needed later.
-    pub(crate) fn can_offload(&self, program: ProgramId) -> bool {
+    pub(super) fn can_offload(&self, program: ProgramId) -> bool {
         let Some(p) = self.state.live.get(&program) else {
             return false;
         };
@@ -44,12 +44,12 @@ impl Programs {
     }
 
     /// True if a step has to wait for its program's cache.
-    pub(crate) fn waits_for_cache(&mut self, program: ProgramId) -> bool {
+    pub(super) fn waits_for_cache(&mut self, program: ProgramId) -> bool {
         self.waits_for_move(program) || self.waits_for_load(program)
     }
 
     /// Starts the offloads that the links allow, the largest first.
-    pub(crate) fn start_offloads(&mut self) {
+    fn start_offloads(&mut self) {
         let memory = &self.state.memory;
         if memory.offloads().wanted().is_empty() {
             return;
@@ -159,7 +159,7 @@ impl Programs {
 
     /// Handles a step of a placed program that has come: a cache about to leave stays. True if the
     /// step has to wait for its cache, which is being loaded.
-    pub(crate) fn waits_for_load(&mut self, program: ProgramId) -> bool {
+    fn waits_for_load(&mut self, program: ProgramId) -> bool {
         let Some(transfer) = self.state.memory.transfer_of(program).copied() else {
             self.give_up_transfer(program);
             return false;
@@ -187,7 +187,7 @@ impl Programs {
 
     /// Begins to load a placed program's cache from host memory; false if it has to be computed
     /// again.
-    pub(crate) fn begin_load(&mut self, program: ProgramId) -> bool {
+    pub(super) fn begin_load(&mut self, program: ProgramId) -> bool {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
         let held = self.state.memory.copy_of(program);
         let (Some(place), Some(held)) = (place, held) else {
@@ -386,7 +386,7 @@ impl Programs {
         waiting.any(|program| self.is_unplaced(program))
     }
 
-    pub(crate) fn is_unplaced(&self, program: ProgramId) -> bool {
+    pub(super) fn is_unplaced(&self, program: ProgramId) -> bool {
         let known = self.state.live.get(&program);
         known.is_some_and(|p| p.placement.is_none())
     }

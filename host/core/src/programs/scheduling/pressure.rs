@@ -59,7 +59,7 @@ impl Programs {
         self.ask(Purpose::Weigh { worker }, candidates);
     }
 
-    pub(crate) fn ask_pause(&mut self, worker: WorkerId, excess_tokens: u64) {
+    pub(super) fn ask_pause(&mut self, worker: WorkerId, excess_tokens: u64) {
         let candidates = self.pausable(worker);
         self.ask(
             Purpose::Pause {
@@ -212,7 +212,7 @@ impl Programs {
         w.map_or(0, |w| self.staying_tokens(w))
     }
 
-    pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
+    pub(super) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
         self.state.live.get(&program).is_some_and(|p| {
             let here = p.placement.is_some_and(|place| place.worker == worker);
             here && p.is_between_steps() && self.state.memory.is_at_rest(program)

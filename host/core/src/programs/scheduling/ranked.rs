@@ -16,7 +16,7 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// True if a policy ranks the program's steps.
-    pub(crate) fn is_ranked(&self, program: ProgramId) -> bool {
+    pub(super) fn is_ranked(&self, program: ProgramId) -> bool {
         let can_be = !self.ranked_jobs.is_empty();
         let p = self.state.live.get(&program).filter(|_| can_be);
         p.is_some_and(|p| self.ranks(&p.job))
@@ -48,12 +48,12 @@ impl Programs {
     }
 
     /// Asks how urgent a step of a placed program is, and whether it goes to another worker.
-    pub(crate) fn ask_route(&mut self, step: StepId, program: ProgramId) {
+    pub(super) fn ask_route(&mut self, step: StepId, program: ProgramId) {
         self.ask(Purpose::Route { step }, vec![program]);
     }
 
     /// Routes a waiting step again.
-    pub(crate) fn reroute(&mut self, step: StepId) {
+    pub(super) fn reroute(&mut self, step: StepId) {
         self.dequeue(step);
         self.route(step);
     }
@@ -82,7 +82,7 @@ impl Programs {
     }
 
     /// Arms the placement question for new programs, if some wait for it.
-    pub(crate) fn settle_gathering(&mut self) {
+    pub(super) fn settle_gathering(&mut self) {
         let is_due = self.state.waiting.are_newcomers_due();
         if !is_due && !self.state.waiting.newcomers().is_empty() {
             let at = self.state.now + self.config.rollout.gather;
@@ -96,7 +96,7 @@ impl Programs {
     }
 
     /// Records the answer about a program that waits for placement.
-    pub(crate) fn note_urgency(&mut self, entry: &Ranked) {
+    pub(super) fn note_urgency(&mut self, entry: &Ranked) {
         if self.is_ranked(entry.program)
             && let Some(p) = self.state.live.get_mut(&entry.program)
         {
@@ -109,7 +109,7 @@ impl Programs {
     /// The worker for a program whose turn it is. A more urgent program keeps its turn: if its
     /// chosen worker lacks room, now or by prediction, less urgent ones wait for it too, until the
     /// starvation bound.
-    pub(crate) fn worker_in_turn(
+    pub(super) fn worker_in_turn(
         &self,
         entry: &Ranked,
         forecast: &mut Forecast,
@@ -194,7 +194,7 @@ impl Programs {
     }
 
     /// Sends the waiting steps of a program that was placed by an answer.
-    pub(crate) fn send_placed(&mut self, worker: WorkerId, entry: &Ranked) {
+    pub(super) fn send_placed(&mut self, worker: WorkerId, entry: &Ranked) {
         let waiting = self.state.live.get(&entry.program);
         let waiting = waiting.map(|p| p.waiting.clone());
         for step in waiting.unwrap_or_default() {
@@ -241,7 +241,7 @@ impl Programs {
         }
     }
 
-    pub(crate) fn record_decision(
+    pub(super) fn record_decision(
         &mut self,
         kind: DecisionKind,
         because: Because,
@@ -258,7 +258,7 @@ impl Programs {
         self.explain(entry.program, worker, &explanation);
     }
 
-    pub(crate) fn is_waiting(&self, step: StepId) -> bool {
+    fn is_waiting(&self, step: StepId) -> bool {
         let waits = |s: &Step| s.state == StepState::Waiting;
         self.state.steps.get(&step).is_some_and(waits)
     }

@@ -188,7 +188,7 @@ impl Programs {
 
     /// Where to place an acting program before its tool returns: where its cache may linger,
     /// otherwise where most is free.
-    pub(crate) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
+    pub(super) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
         let p = self.state.live.get(&program)?;
         let fits = |w: &&Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
@@ -203,7 +203,7 @@ impl Programs {
     /// Renews reservations: of the starved programs, those that have waited longest, at most one
     /// per worker, reserve the workers that lack least for them if they fit nowhere, and room is
     /// made there.
-    pub(crate) fn renew_reservations(&mut self) {
+    fn renew_reservations(&mut self) {
         let starved = self.starved_unplaced();
         self.state.waiting.keep_reservations_of(&starved);
         for program in starved {
@@ -255,7 +255,7 @@ impl Programs {
     }
 
     /// Tokens that the program which reserves this worker still lacks there.
-    pub(crate) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
+    pub(super) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
         let holder = self.state.waiting.reservations().get(&worker);
         let holder = holder.and_then(|holder| self.state.live.get(holder));
         let worker = self.state.workers.get(&worker);
@@ -295,7 +295,7 @@ impl Programs {
     }
 
     /// The minimum duration of a placement before its memory may be taken for a starved program.
-    pub(crate) fn quantum(&self) -> Span {
+    pub(super) fn quantum(&self) -> Span {
         let bound = u128::from(self.starvation_bound().0);
         let part = bound * u128::from(self.config.quantum_ppm) / 1_000_000;
         Span(u64::try_from(part).unwrap_or(u64::MAX))
@@ -311,7 +311,7 @@ impl Programs {
 
     /// The worker for a waiting program among those with room: the preferred one, otherwise the one
     /// where its cache may linger, otherwise the one with most free.
-    pub(crate) fn worker_with_room(
+    pub(super) fn worker_with_room(
         &self,
         program: ProgramId,
         wished: Option<WorkerId>,
@@ -336,7 +336,7 @@ impl Programs {
     }
 
     /// Workers that a program's cache can't be loaded to now.
-    pub(crate) fn loading_for(&self, program: ProgramId) -> BTreeSet<WorkerId> {
+    pub(super) fn loading_for(&self, program: ProgramId) -> BTreeSet<WorkerId> {
         if self.state.memory.copy_of(program).is_some() {
             self.loading()
         } else {
@@ -350,7 +350,7 @@ impl Programs {
     }
 
     /// The same for a program that will need `private` private tokens.
-    pub(crate) fn admits_with(&self, w: &Worker, p: &Program, private: u64, least: u64) -> bool {
+    pub(super) fn admits_with(&self, w: &Worker, p: &Program, private: u64, least: u64) -> bool {
         // Most workers lack room even for the private tokens, which is quick to check.
         self.is_open(w.id, p)
             && self.has_room(w, private)
@@ -361,7 +361,7 @@ impl Programs {
     /// True if the worker could take the program, given room: it serves its model and takes its
     /// prompts, which have at least `least` tokens, and it has neither just failed the program nor
     /// reported that it is busy while another one could take it.
-    pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
+    pub(super) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
         let now = self.state.now;
         let could = |w: &Worker| {
             w.takes_programs() && least <= w.context_tokens_max() && self.serves_program(w, program)

@@ -91,7 +91,7 @@ impl Programs {
     }
 
     /// Tokens in use on a worker by programs that are not about to leave it.
-    pub(crate) fn staying_tokens(&self, worker: &Worker) -> u64 {
+    pub(super) fn staying_tokens(&self, worker: &Worker) -> u64 {
         let leaving = self.state.memory.offloads().leaving();
         let charged = leaving.filter_map(|program| {
             let place = self.state.live.get(&program)?.placement?;

@@ -11,7 +11,7 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// True unless the worker runs its maximum number of steps or is draining.
-    pub(crate) fn takes_a_step(&self, worker: WorkerId) -> bool {
+    pub(super) fn takes_a_step(&self, worker: WorkerId) -> bool {
         if self.is_draining(worker) {
             return false;
         }
@@ -21,7 +21,7 @@ impl Programs {
     }
 
     /// Puts a step into its worker's run queue.
-    pub(crate) fn enqueue_at(&mut self, step: StepId, worker: WorkerId) {
+    pub(super) fn enqueue_at(&mut self, step: StepId, worker: WorkerId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
@@ -34,7 +34,7 @@ impl Programs {
     }
 
     /// Removes a step from the run queue of its program's worker.
-    pub(crate) fn dequeue_at(&mut self, step: StepId, place: Option<KvPlacement>) {
+    pub(super) fn dequeue_at(&mut self, step: StepId, place: Option<KvPlacement>) {
         let Some(queued_step) = self.state.steps.get(&step).map(|s| s.queued_step(step)) else {
             return;
         };
@@ -96,14 +96,14 @@ impl Programs {
     }
 
     /// True if steps at this worker do not wait for a slot there.
-    pub(crate) fn has_no_queue_ahead(&self, worker: WorkerId) -> bool {
+    pub(super) fn has_no_queue_ahead(&self, worker: WorkerId) -> bool {
         let w = self.state.workers.get(&worker);
         self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
     }
 
     /// Asks which steps to preempt, if a waiting step is more urgent than a running one whose
     /// answer can be continued.
-    pub(crate) fn ask_preempt(&mut self, worker: WorkerId) {
+    pub(super) fn ask_preempt(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };

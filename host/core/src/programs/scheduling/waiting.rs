@@ -9,7 +9,7 @@ use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// Puts a step into the queue and its program with it.
-    pub(crate) fn enqueue(&mut self, step: StepId) {
+    pub(super) fn enqueue(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
@@ -138,7 +138,7 @@ impl Programs {
     }
 
     /// Tokens of a program's context that are in its worker's cache.
-    pub(crate) fn warm_tokens(&self, program: ProgramId) -> u64 {
+    fn warm_tokens(&self, program: ProgramId) -> u64 {
         let p = self.state.live.get(&program);
         p.filter(|p| p.meter.is_warm())
             .map_or(0, |p| p.context_tokens)
@@ -158,7 +158,7 @@ impl Programs {
         }
     }
 
-    pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(super) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
         if self.is_draining(worker) {
             // They go with their program, once none of its steps runs there.
             return;

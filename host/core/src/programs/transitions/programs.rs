@@ -10,7 +10,7 @@ use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {
     /// The program of an arriving step, opened if it is new; `None` at the limit of live programs.
-    pub(crate) fn open_program(
+    pub(super) fn open_program(
         &mut self,
         arrival: &StepArrival,
         model: Option<Box<str>>,
@@ -84,7 +84,7 @@ impl Programs {
     }
 
     /// Ends the tool call, if there was one, as a step has arrived.
-    pub(crate) fn begin_reasoning(&mut self, program: ProgramId, arrival: &StepArrival) {
+    pub(super) fn begin_reasoning(&mut self, program: ProgramId, arrival: &StepArrival) {
         let now = self.state.now;
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
@@ -161,7 +161,7 @@ impl Programs {
     }
 
     /// Ends a program that has no steps left.
-    pub(crate) fn close_program(&mut self, program: ProgramId) {
+    pub(super) fn close_program(&mut self, program: ProgramId) {
         self.unplace(program);
         self.drop_copy(program);
         let Some(p) = self.state.live.remove(&program) else {

@@ -58,7 +58,7 @@ impl Programs {
     }
 
     /// Handles the end of a program: its parent no longer waits for it.
-    pub(crate) fn leave_parent(&mut self, ended: &Program) {
+    pub(super) fn leave_parent(&mut self, ended: &Program) {
         let parent = ended.parent.as_deref();
         let Some(parent) = parent.and_then(|key| self.state.keys.get(key)).copied() else {
             return;
@@ -84,7 +84,7 @@ impl Programs {
 
     /// Shares a parent's history with a program that it has just started and that may continue it:
     /// engines keep it once, and so it is charged once.
-    pub(crate) fn share_history(&mut self, fork: ProgramId, is_exact: bool) {
+    pub(super) fn share_history(&mut self, fork: ProgramId, is_exact: bool) {
         let Some(f) = self.state.live.get(&fork) else {
             return;
         };
@@ -106,7 +106,7 @@ impl Programs {
 
     /// Handles a finished step: programs that wait for its program are not idle. A program whose
     /// subagents make no progress may hold what they need.
-    pub(crate) fn step_of_family_finished(&mut self, program: ProgramId) {
+    pub(super) fn step_of_family_finished(&mut self, program: ProgramId) {
         let (now, mut id) = (self.state.now, program);
         for _ in 0..GENERATIONS_MAX {
             let parent = self.state.live.get(&id).and_then(|p| p.parent.as_ref());

@@ -74,7 +74,7 @@ impl Programs {
 
     /// Arms the program's idle deadline, unless one is pending: a timer that fires early checks the
     /// phase again.
-    pub(crate) fn watch_idleness(&mut self, program: ProgramId) {
+    pub(super) fn watch_idleness(&mut self, program: ProgramId) {
         let bound = self.idle_max(program);
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
@@ -88,7 +88,7 @@ impl Programs {
 
     /// Restarts a program's idle deadline when an action that treadle ran for it ends: its client
     /// only learns of that now.
-    pub(crate) fn put_off_idleness(&mut self, program: &str) {
+    pub(super) fn put_off_idleness(&mut self, program: &str) {
         let Some(id) = self.state.keys.get(program).copied() else {
             return;
         };

@@ -168,7 +168,7 @@ impl Programs {
 
     /// Records a speed declared at registration, which holds as long as nothing else is known of
     /// this engine.
-    pub(crate) fn worker_speed_declared(
+    pub(super) fn worker_speed_declared(
         &mut self,
         worker: WorkerId,
         prefill: u64,
@@ -245,7 +245,7 @@ impl Programs {
 
     /// Makes a program that ran when its worker's slots were recounted leave as soon as it can,
     /// unless its slot still exists.
-    pub(crate) fn leave_missing_slot(&mut self, program: ProgramId) {
+    pub(super) fn leave_missing_slot(&mut self, program: ProgramId) {
         let place = self.state.live.get(&program).and_then(|p| p.placement);
         let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
             return;
