@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-sandbox",
         "treadle-trust",
     ],
+    &["treadle-estimates", "treadle-memory"],
     &[
         "treadle-broker",
         "treadle-core",
@@ -65,8 +66,13 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ),
     ("treadle-broker", &["treadle-model"]),
     ("treadle-console", &[]),
-    ("treadle-core", &["treadle-model"]),
+    (
+        "treadle-core",
+        &["treadle-estimates", "treadle-memory", "treadle-model"],
+    ),
     ("treadle-engine-model", &[]),
+    ("treadle-estimates", &["treadle-model"]),
+    ("treadle-memory", &["treadle-model"]),
     (
         "treadle-endpoints",
         &[

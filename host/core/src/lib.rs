@@ -57,10 +57,8 @@ mod bound_jobs;
 mod command;
 mod config;
 mod daemon;
-pub mod estimates;
 mod event;
 mod machine;
-pub mod memory;
 pub mod programs;
 mod state;
 mod timers;
@@ -77,6 +75,8 @@ pub use programs::{
     Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
 };
 pub use state::State;
+pub use treadle_estimates as estimates;
+pub use treadle_memory as memory;
 
 use actions::{ActionError, ActionSpec, Actions, Admission, ProgramsView};
 use bindings::{BindingMachine, Bindings};

@@ -48,11 +48,11 @@ struct Cache {
 
 /// The observations at the end of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Observation {
+pub struct Observation {
     /// Whether the engine still had the cache of the previous step, if known.
-    pub(crate) found: Option<bool>,
+    pub found: Option<bool>,
     /// Whether programs wait for memory: more would be used if it were there.
-    pub(crate) wanted: bool,
+    pub wanted: bool,
 }
 
 /// The caches used at one worker, and how much the engine keeps of them.

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use treadle_model::{Timestamp, WorkerId};
 
 /// The ledgers of workers.
-pub(crate) trait Ledgers {
+pub trait Ledgers {
     /// The ledger of a worker, with the capacity that counts as unused if it is not charged.
     fn ledger(&mut self, worker: WorkerId) -> Option<(&mut Ledger, Option<u64>)>;
 }
 
 /// A program's charges.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charges {
+pub struct Charges {
     /// The charge of its placement.
-    pub(crate) placement: Option<Charge>,
+    pub placement: Option<Charge>,
     /// Room reserved for it where its cache is going.
-    pub(crate) kept: Option<Charge>,
+    pub kept: Option<Charge>,
 }
 
 /// A program's entry in the accounts.
@@ -45,33 +45,33 @@ impl Meter {
     }
 
     /// The charge of its placement.
-    pub(crate) fn placement(&self) -> Option<Charge> {
+    pub fn placement(&self) -> Option<Charge> {
         self.placement
     }
 
     /// Room reserved for it where its cache is going.
-    pub(crate) fn kept(&self) -> Option<Charge> {
+    pub fn kept(&self) -> Option<Charge> {
         self.kept
     }
 
     /// Whether its last step's cache is on the worker where it is placed, as far as is known.
-    pub(crate) fn is_warm(&self) -> bool {
+    pub fn is_warm(&self) -> bool {
         self.is_warm
     }
 
     /// Sets whether its cache is on its worker.
-    pub(crate) fn set_warm(&mut self, is_warm: bool) {
+    pub fn set_warm(&mut self, is_warm: bool) {
         self.is_warm = is_warm;
     }
 
     /// Whether it would stop being charged where it is placed.
-    pub(crate) fn leaves(&self, place: Option<Charge>) -> bool {
+    pub fn leaves(&self, place: Option<Charge>) -> bool {
         let stays = |was: Charge| place.is_some_and(|place| place.worker == was.worker);
         self.placement.is_some_and(|was| !stays(was))
     }
 
     /// Token-milliseconds that are not divided yet, up to `now`.
-    pub(crate) fn undivided_at(&self, now: Timestamp) -> u64 {
+    pub fn undivided_at(&self, now: Timestamp) -> u64 {
         let mut meter = *self;
         meter.settle(now);
         meter.undivided

@@ -78,7 +78,7 @@ impl EngineCache {
     }
 
     /// Learns from a cache that was used again; `start_ppm` is the headroom before the first.
-    pub(crate) fn learn_headroom(&mut self, is_lost: bool, start_ppm: u32) {
+    pub fn learn_headroom(&mut self, is_lost: bool, start_ppm: u32) {
         let known = self.headroom_ppm.unwrap_or(start_ppm);
         self.headroom_ppm = Some(if is_lost {
             known
@@ -91,7 +91,7 @@ impl EngineCache {
 
     /// What is learnt of how much it keeps, with the tokens that its KV memory holds; `None` on
     /// engines with slots, which give each program its own memory.
-    pub(crate) fn reuse_of(&mut self, capacity: &Capacity) -> Option<ReuseAt<'_>> {
+    pub fn reuse_of(&mut self, capacity: &Capacity) -> Option<ReuseAt<'_>> {
         let paged = capacity.slots.is_none();
         let capacity_tokens = capacity.tokens.filter(|_| paged)?;
         Some(ReuseAt {
@@ -101,26 +101,26 @@ impl EngineCache {
     }
 
     /// Records that a step of a program has left the engine, for whatever reason.
-    pub(crate) fn step_left(&mut self, program: ProgramId) {
+    pub fn step_left(&mut self, program: ProgramId) {
         self.reuse.left(program);
     }
 
     /// Records that a step has ended whose cached tokens the engine does not report: nothing can be
     /// learnt of what it keeps, and only its KV memory counts, whatever it reports of host memory.
-    pub(crate) fn cached_untold(&mut self) {
+    pub fn cached_untold(&mut self) {
         if self.reuse.is_unbounded() {
             self.reuse = Reuse::default();
         }
     }
 
     /// Drops what was learnt of how much it keeps; `learns` is whether more will be learnt.
-    pub(crate) fn forget_reuse(&mut self, learns: bool, capacity: &Capacity) {
+    pub fn forget_reuse(&mut self, learns: bool, capacity: &Capacity) {
         let offloads = capacity.offloads && capacity.slots.is_none();
         self.reuse = Reuse::of_engine(learns && offloads);
     }
 
     /// Drops everything that was learnt under other settings.
-    pub(crate) fn forget(&mut self, learns: bool, capacity: &Capacity) {
+    pub fn forget(&mut self, learns: bool, capacity: &Capacity) {
         self.headroom_ppm = None;
         self.lingering.forget_older(None);
         self.forget_reuse(learns, capacity);
@@ -129,7 +129,7 @@ impl EngineCache {
 
     /// Records the cache of a program that leaves, with `tokens` of its own; the engine keeps it as
     /// long as it can. Engines with slots give each program its own memory.
-    pub(crate) fn linger(
+    pub fn linger(
         &mut self,
         program: ProgramId,
         used_at: Timestamp,
@@ -149,19 +149,19 @@ impl EngineCache {
     }
 
     /// True if caches of programs that have left linger here.
-    pub(crate) fn has_lingering(&self) -> bool {
+    pub fn has_lingering(&self) -> bool {
         !self.lingering.is_empty()
     }
 
     /// Tokens of lingering caches that were used after the least recently used kept cache, whose
     /// last use is `oldest`.
-    pub(crate) fn exposed_tokens(&mut self, oldest: Option<Timestamp>) -> u64 {
+    pub fn exposed_tokens(&mut self, oldest: Option<Timestamp>) -> u64 {
         self.lingering.forget_older(oldest);
         self.lingering.tokens()
     }
 
     /// Adds a prompt that is sent or about to be sent; the engine computes it after the others.
-    pub(crate) fn add_prompt(
+    pub fn add_prompt(
         &mut self,
         step: StepId,
         tokens: u64,
@@ -172,22 +172,22 @@ impl EngineCache {
     }
 
     /// Removes a prompt that is computed or no longer there; true if it was present.
-    pub(crate) fn end_prompt(&mut self, step: StepId) -> bool {
+    pub fn end_prompt(&mut self, step: StepId) -> bool {
         self.backlog.end(step)
     }
 
     /// Removes prompts that must be computed by now.
-    pub(crate) fn expire_prompts(&mut self, now: Timestamp) {
+    pub fn expire_prompts(&mut self, now: Timestamp) {
         self.backlog.expire(now);
     }
 
     /// The steps whose prompts it has yet to compute.
-    pub(crate) fn prompts(&self) -> impl Iterator<Item = StepId> + '_ {
+    pub fn prompts(&self) -> impl Iterator<Item = StepId> + '_ {
         self.backlog.steps()
     }
 
     /// Recomputes its sums; for tests.
-    pub(crate) fn assert_sums(&self) {
+    pub fn assert_sums(&self) {
         self.lingering.assert_sums();
         self.reuse.assert_sums();
         self.backlog.assert_sums();
@@ -195,7 +195,7 @@ impl EngineCache {
 }
 
 /// What is learnt of how much an engine keeps, from the steps of a program.
-pub(crate) struct ReuseAt<'a> {
+pub struct ReuseAt<'a> {
     reuse: &'a mut Reuse,
     capacity_tokens: u64,
 }
@@ -203,22 +203,22 @@ pub(crate) struct ReuseAt<'a> {
 impl ReuseAt<'_> {
     /// Records that a step is sent there; `whole` is the number of the prompt's own tokens if
     /// answers come in one piece.
-    pub(crate) fn sent(&mut self, program: ProgramId, whole: Option<u64>) {
+    pub fn sent(&mut self, program: ProgramId, whole: Option<u64>) {
         self.reuse.sent(program, whole, self.capacity_tokens);
     }
 
     /// Records that the step's prompt is computed, with `own` tokens of the program's own.
-    pub(crate) fn computed(&mut self, program: ProgramId, own: u64) {
+    pub fn computed(&mut self, program: ProgramId, own: u64) {
         self.reuse.computed(program, own, self.capacity_tokens);
     }
 
     /// Records that the step has ended with a context of `own` tokens of the program's own.
-    pub(crate) fn ended(&mut self, program: ProgramId, own: u64, seen: Observation) {
+    pub fn ended(&mut self, program: ProgramId, own: u64, seen: Observation) {
         self.reuse.end(program, own, seen, self.capacity_tokens);
     }
 }
 
 /// Whether an engine had lost the cache of a prompt of `before` tokens.
-pub(crate) fn is_lost(cached: u64, before: u64) -> bool {
+pub fn is_lost(cached: u64, before: u64) -> bool {
     before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS
 }

@@ -51,11 +51,11 @@ pub struct Transfer {
 
 /// A program whose cache may leave its engine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaving {
+pub struct Leaving {
     /// The engine.
-    pub(crate) worker: WorkerId,
+    pub worker: WorkerId,
     /// Its context, in tokens.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
 }
 
 /// All caches in host memory or in transfer.
@@ -133,7 +133,7 @@ impl Offloads {
     }
 
     /// Programs whose caches are about to leave their engines.
-    pub(crate) fn leaving(&self) -> impl Iterator<Item = ProgramId> {
+    pub fn leaving(&self) -> impl Iterator<Item = ProgramId> {
         let all = self.wanted.iter().chain(self.moving.keys());
         all.copied().filter(|program| self.is_leaving(*program))
     }
@@ -145,7 +145,7 @@ impl Offloads {
     }
 
     /// Workers with the maximum number of loads.
-    pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
+    pub fn loading(&self) -> BTreeSet<WorkerId> {
         let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let back = |t: &&Transfer| t.direction == Direction::Back;
         for transfer in self.moving.values().filter(back) {
@@ -157,7 +157,7 @@ impl Offloads {
 
     /// The copies to evict so that `tokens` more fit into `tokens_max` of host memory, of those in
     /// `later`, the last first; `None` if that is not enough.
-    pub(crate) fn plan_room(
+    pub fn plan_room(
         &self,
         tokens: u64,
         tokens_max: u64,
@@ -182,7 +182,7 @@ impl Offloads {
 
     /// Wanted offloads with their workers, the largest first, by what `leaving` says of them; and
     /// workers whose links offloads may not use now.
-    pub(crate) fn plan(
+    pub fn plan(
         &self,
         now: Timestamp,
         leaving: impl Fn(ProgramId) -> Option<Leaving>,
@@ -208,30 +208,30 @@ impl Offloads {
     }
 
     /// Withdraws the wish to offload a program's cache; true if there was one.
-    pub(crate) fn withdraw(&mut self, program: ProgramId) -> bool {
+    pub fn withdraw(&mut self, program: ProgramId) -> bool {
         self.wanted.remove(&program)
     }
 
     /// Withdraws all wishes.
-    pub(crate) fn withdraw_all(&mut self) -> BTreeSet<ProgramId> {
+    pub fn withdraw_all(&mut self) -> BTreeSet<ProgramId> {
         std::mem::take(&mut self.wanted)
     }
 
     /// Stores a copy.
-    pub(crate) fn hold(&mut self, program: ProgramId, copy: HeldCopy) {
+    pub fn hold(&mut self, program: ProgramId, copy: HeldCopy) {
         self.held_tokens += copy.tokens;
         self.held.insert(program, copy);
     }
 
     /// Frees a copy.
-    pub(crate) fn release(&mut self, program: ProgramId) -> Option<HeldCopy> {
+    pub fn release(&mut self, program: ProgramId) -> Option<HeldCopy> {
         let copy = self.held.remove(&program)?;
         self.held_tokens -= copy.tokens;
         Some(copy)
     }
 
     /// Begins a transfer.
-    pub(crate) fn begin(&mut self, program: ProgramId, transfer: Transfer) {
+    pub fn begin(&mut self, program: ProgramId, transfer: Transfer) {
         if transfer.direction == Direction::Out {
             self.leaving_tokens += transfer.tokens;
         }
@@ -240,7 +240,7 @@ impl Offloads {
 
     /// Ends a transfer. Offloads keep off the link for a while after one that used all of it, so
     /// that they get their share on average, in millionths.
-    pub(crate) fn end(
+    pub fn end(
         &mut self,
         program: ProgramId,
         now: Timestamp,
@@ -258,7 +258,7 @@ impl Offloads {
     }
 
     /// When the next of these workers' links may be used, if a timer has to be armed for that.
-    pub(crate) fn watch_links(
+    pub fn watch_links(
         &mut self,
         now: Timestamp,
         workers: &BTreeSet<WorkerId>,
@@ -271,17 +271,17 @@ impl Offloads {
     }
 
     /// Records that the timer for links has fired.
-    pub(crate) fn link_timer_fired(&mut self) {
+    pub fn link_timer_fired(&mut self) {
         self.link_timer_at = None;
     }
 
     /// Forgets the link of a worker that is gone.
-    pub(crate) fn forget_link(&mut self, worker: WorkerId) {
+    pub fn forget_link(&mut self, worker: WorkerId) {
         self.link_free_at.remove(&worker);
     }
 
     /// Recomputes its sums; for tests.
-    pub(crate) fn assert_sums(&self) {
+    pub fn assert_sums(&self) {
         let held: u64 = self.held.values().map(|copy| copy.tokens).sum();
         assert_eq!(held, self.held_tokens, "tokens of copies");
         let leaving = self.moving.values();

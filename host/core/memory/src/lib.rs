@@ -3,7 +3,7 @@
 //!
 //! The memory of one worker is in its [`Ledger`]; [`Memory`] has what concerns several workers:
 //! accounts of jobs, copies in host memory, and transfers. Fields are private, so that nothing but
-//! this module changes a charge. It knows programs, steps and workers by their ids only; what
+//! this crate changes a charge. It knows programs, steps and workers by their ids only; what
 //! depends on them is passed in.
 
 mod accounts;
@@ -17,18 +17,14 @@ mod migrations;
 mod offloads;
 mod reuse;
 
-pub use accounts::{Account, Charge, JOB_ACCOUNTS_MAX, JobAccounts, TokenTime, Use};
-pub(crate) use accounts::{Prefill, Share};
+pub use accounts::{Account, Charge, JOB_ACCOUNTS_MAX, JobAccounts, Prefill, Share, TokenTime, Use};
 pub use capacity::{Capacity, PrefixSegment};
-pub use engine_cache::EngineCache;
-pub(crate) use engine_cache::{ReuseAt, is_lost};
+pub use engine_cache::{EngineCache, ReuseAt, is_lost};
 pub use ledger::{KeptRoom, Ledger, SharedPrefix};
-pub use meter::Meter;
-pub(crate) use meter::{Charges, Ledgers};
+pub use meter::{Charges, Ledgers, Meter};
 pub use migrations::{Migrations, Move, Wanted};
-pub(crate) use offloads::Leaving;
-pub use offloads::{Direction, HeldCopy, Offloads, Transfer};
-pub(crate) use reuse::Observation;
+pub use offloads::{Direction, HeldCopy, Leaving, Offloads, Transfer};
+pub use reuse::Observation;
 
 use serde::{Deserialize, Serialize};
 use treadle_model::{ProgramId, Timestamp, WorkerId};
@@ -80,40 +76,40 @@ impl Memory {
     }
 
     /// The worker that a program is wanted at.
-    pub(crate) fn wanted_at(&self, program: ProgramId) -> Option<WorkerId> {
+    pub fn wanted_at(&self, program: ProgramId) -> Option<WorkerId> {
         self.migrations.wanted().get(&program).map(|w| w.to)
     }
 
     /// True if nothing happens to the program's cache, and no offload is wanted. A migration that
     /// has not begun is ignored: it may wait for its link for long, and short memory does not wait
     /// for it.
-    pub(crate) fn is_at_rest(&self, program: ProgramId) -> bool {
+    pub fn is_at_rest(&self, program: ProgramId) -> bool {
         !self.offloads.concerns(program) && self.move_of(program).is_none()
     }
 
     /// True if nothing happens or is about to happen to the program's cache.
-    pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
+    pub fn is_settled(&self, program: ProgramId) -> bool {
         self.wanted_at(program).is_none() && self.is_at_rest(program)
     }
 
     /// Marks a program's cache to be offloaded, which replaces a wanted migration.
-    pub(crate) fn want_offload(&mut self, program: ProgramId) {
+    pub fn want_offload(&mut self, program: ProgramId) {
         self.migrations.withdraw(program);
         self.offloads.want(program);
     }
 
     /// The same caches, to change them.
-    pub(crate) fn offloads_mut(&mut self) -> &mut Offloads {
+    pub fn offloads_mut(&mut self) -> &mut Offloads {
         &mut self.offloads
     }
 
     /// The same migrations, to change them.
-    pub(crate) fn migrations_mut(&mut self) -> &mut Migrations {
+    pub fn migrations_mut(&mut self) -> &mut Migrations {
         &mut self.migrations
     }
 
     /// Replaces a program's charges, in its meter and in the accounts of its job and of workers.
-    pub(crate) fn book(
+    pub fn book(
         &mut self,
         meter: &mut Meter,
         job: &str,
@@ -125,7 +121,7 @@ impl Memory {
     }
 
     /// Divides a program's time before its first token into its uses.
-    pub(crate) fn divide(
+    pub fn divide(
         &mut self,
         meter: &mut Meter,
         job: &str,

@@ -55,50 +55,50 @@ impl Migrations {
     }
 
     /// Workers that send or receive at present.
-    pub(crate) fn busy(&self) -> BTreeSet<WorkerId> {
+    pub fn busy(&self) -> BTreeSet<WorkerId> {
         let ends = self.moving.values().flat_map(|m| [m.from, m.to]);
         ends.collect()
     }
 
     /// The wanted migrations, the greatest rank first.
-    pub(crate) fn by_rank(&self) -> Vec<(ProgramId, WorkerId)> {
+    pub fn by_rank(&self) -> Vec<(ProgramId, WorkerId)> {
         let mut wanted: Vec<_> = self.wanted.iter().collect();
         wanted.sort_unstable_by_key(|(program, w)| (Reverse(w.rank), **program));
         wanted.into_iter().map(|(p, w)| (*p, w.to)).collect()
     }
 
     /// Records where a program should be; the greatest rank goes first.
-    pub(crate) fn want(&mut self, program: ProgramId, to: WorkerId, rank: i64) {
+    pub fn want(&mut self, program: ProgramId, to: WorkerId, rank: i64) {
         self.wanted.insert(program, Wanted { to, rank });
     }
 
     /// Withdraws a wanted migration.
-    pub(crate) fn withdraw(&mut self, program: ProgramId) {
+    pub fn withdraw(&mut self, program: ProgramId) {
         self.wanted.remove(&program);
     }
 
     /// Withdraws the wanted migrations to a worker.
-    pub(crate) fn withdraw_to(&mut self, worker: WorkerId) {
+    pub fn withdraw_to(&mut self, worker: WorkerId) {
         self.wanted.retain(|_, wanted| wanted.to != worker);
     }
 
     /// Withdraws all wanted migrations.
-    pub(crate) fn withdraw_all(&mut self) {
+    pub fn withdraw_all(&mut self) {
         self.wanted.clear();
     }
 
     /// Begins a migration, which was wanted.
-    pub(crate) fn begin(&mut self, program: ProgramId, begun: Move) {
+    pub fn begin(&mut self, program: ProgramId, begun: Move) {
         self.moving.insert(program, begun);
     }
 
     /// Ends a migration.
-    pub(crate) fn end(&mut self, program: ProgramId) -> Option<Move> {
+    pub fn end(&mut self, program: ProgramId) -> Option<Move> {
         self.moving.remove(&program)
     }
 
     /// Ends all running migrations.
-    pub(crate) fn end_all(&mut self) -> BTreeMap<ProgramId, Move> {
+    pub fn end_all(&mut self) -> BTreeMap<ProgramId, Move> {
         std::mem::take(&mut self.moving)
     }
 }

@@ -101,13 +101,13 @@ impl Ledger {
     }
 
     /// The same, to record what its engine does.
-    pub(crate) fn engine_mut(&mut self) -> &mut EngineCache {
+    pub fn engine_mut(&mut self) -> &mut EngineCache {
         &mut self.engine
     }
 
     /// `ppm` millionths of what the engine keeps: its KV memory, and host memory that it offloads
     /// to by itself; unlimited if the former is unknown.
-    pub(crate) fn watermark_tokens(&self, capacity: &Capacity, ppm: u32) -> u64 {
+    pub fn watermark_tokens(&self, capacity: &Capacity, ppm: u32) -> u64 {
         let Some(tokens) = capacity.tokens else {
             return u64::MAX;
         };
@@ -122,13 +122,13 @@ impl Ledger {
     }
 
     /// Host memory that its engine is observed to offload caches to by itself, in tokens.
-    pub(crate) fn host_tokens(&self, capacity: &Capacity) -> u64 {
+    pub fn host_tokens(&self, capacity: &Capacity) -> u64 {
         self.engine.host_tokens(capacity)
     }
 
     /// Tokens that placing a program would add: its private ones and those of its prefix that no
     /// program here shares yet.
-    pub(crate) fn need_tokens(&self, private_tokens: u64, prefix: &[PrefixSegment]) -> u64 {
+    pub fn need_tokens(&self, private_tokens: u64, prefix: &[PrefixSegment]) -> u64 {
         let fresh: u64 = prefix
             .iter()
             .filter(|segment| !self.shared.contains_key(&segment.hash))
@@ -139,7 +139,7 @@ impl Ledger {
 
     /// Tokens of a prefix that programs here share, beside `itself` of them. A prefix that could be
     /// shared but is not, such as a long first prompt, goes and comes with the rest of its cache.
-    pub(crate) fn tokens_shared_with_others(&self, prefix: &[PrefixSegment], itself: u32) -> u64 {
+    pub fn tokens_shared_with_others(&self, prefix: &[PrefixSegment], itself: u32) -> u64 {
         let has_others = |segment: &&PrefixSegment| {
             let shared = self.shared.get(&segment.hash);
             shared.is_some_and(|shared| shared.programs > itself)
@@ -152,7 +152,7 @@ impl Ledger {
 /// Charges and reservations.
 impl Ledger {
     /// Charges a program that is placed here, and gives it a slot: this one if it is free.
-    pub(crate) fn charge(
+    pub fn charge(
         &mut self,
         program: ProgramId,
         tokens: u64,
@@ -170,7 +170,7 @@ impl Ledger {
     }
 
     /// Ends the charge of a program that leaves, and frees its slot.
-    pub(crate) fn release(&mut self, tokens: u64, prefix: &[PrefixSegment], slot: Option<u32>) {
+    pub fn release(&mut self, tokens: u64, prefix: &[PrefixSegment], slot: Option<u32>) {
         self.charged_tokens = self.charged_tokens.saturating_sub(tokens);
         self.discharge_prefix(prefix);
         if let Some(slot) = slot {
@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// Replaces a program's charge.
-    pub(crate) fn recharge(&mut self, before: u64, tokens: u64) {
+    pub fn recharge(&mut self, before: u64, tokens: u64) {
         self.charged_tokens = self
             .charged_tokens
             .saturating_sub(before)
@@ -187,13 +187,13 @@ impl Ledger {
     }
 
     /// Replaces a program's prefix. The common segments stay charged as they are.
-    pub(crate) fn change_prefix(&mut self, before: &[PrefixSegment], prefix: &[PrefixSegment]) {
+    pub fn change_prefix(&mut self, before: &[PrefixSegment], prefix: &[PrefixSegment]) {
         self.charge_prefix(prefix);
         self.discharge_prefix(before);
     }
 
     /// Adjusts the charges of a prefix's segments to its present token counts.
-    pub(crate) fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
+    pub fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
         for segment in prefix {
             let Some(shared) = self.shared.get_mut(&segment.hash) else {
                 continue;
@@ -205,12 +205,12 @@ impl Ledger {
     }
 
     /// Sets the tokens that its engine holds for requests that treadle did not send.
-    pub(crate) fn set_untracked(&mut self, tokens: u64) {
+    pub fn set_untracked(&mut self, tokens: u64) {
         self.untracked_tokens = tokens;
     }
 
     /// Reserves room, and a slot, for a program that is about to come.
-    pub(crate) fn keep_room(
+    pub fn keep_room(
         &mut self,
         program: ProgramId,
         tokens: u64,
@@ -222,7 +222,7 @@ impl Ledger {
     }
 
     /// Releases reserved room, and returns its slot.
-    pub(crate) fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
+    pub fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
         let slot = self.kept.remove(&program)?.slot?;
         self.slots_taken.remove(&slot);
         Some(slot)
@@ -284,7 +284,7 @@ impl Ledger {
     }
 
     /// Settles the account with this capacity and the shared prefixes.
-    pub(crate) fn balance(&mut self, capacity: Option<u64>, now: Timestamp) {
+    pub fn balance(&mut self, capacity: Option<u64>, now: Timestamp) {
         self.account.balance(self.shared_tokens, capacity, now);
     }
 

@@ -133,25 +133,27 @@ impl TokenTime {
 
 /// How a step's prompt was computed, from which the time before its first token is divided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefill {
+pub struct Prefill {
     /// Tokens that were not in the engine's cache.
-    pub(crate) computed: u64,
+    pub computed: u64,
     /// The number of those that had been computed before.
-    pub(crate) again: u64,
+    pub again: u64,
     /// The share of the time that was spent on the prompt; the rest was unobserved decoding.
-    pub(crate) timing: Share,
+    pub timing: Share,
 }
 
 /// A part of a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    pub(crate) part: u64,
-    pub(crate) whole: u64,
+pub struct Share {
+    /// The part.
+    pub part: u64,
+    /// The whole.
+    pub whole: u64,
 }
 
 impl Share {
-    /// The whole.
-    pub(crate) const ALL: Self = Self { part: 1, whole: 1 };
+    /// All of it.
+    pub const ALL: Self = Self { part: 1, whole: 1 };
 }
 
 /// A step's time before its first token by use, in token-milliseconds.

@@ -37,14 +37,14 @@ impl Capacity {
     }
 
     /// Tokens of each slot, on engines that have slots.
-    pub(crate) fn slot_tokens(&self) -> Option<u64> {
+    pub fn slot_tokens(&self) -> Option<u64> {
         let slots = u64::from(self.slots?).max(1);
         let tokens = self.tokens.unwrap_or(slots);
         Some((tokens / slots).max(1))
     }
 
     /// True if a placement has a slot that there still is, or if there are no slots.
-    pub(crate) fn has_seat(&self, slot: Option<u32>) -> bool {
+    pub fn has_seat(&self, slot: Option<u32>) -> bool {
         self.slots
             .is_none_or(|slots| slot.is_some_and(|slot| slot < slots))
     }
