@@ -161,13 +161,7 @@ impl EngineCache {
     }
 
     /// Adds a prompt that is sent or about to be sent; the engine computes it after the others.
-    pub fn add_prompt(
-        &mut self,
-        step: StepId,
-        tokens: u64,
-        now: Timestamp,
-        tokens_per_s: u64,
-    ) {
+    pub fn add_prompt(&mut self, step: StepId, tokens: u64, now: Timestamp, tokens_per_s: u64) {
         self.backlog.add(step, tokens, now, tokens_per_s);
     }
 

@@ -17,7 +17,9 @@ mod migrations;
 mod offloads;
 mod reuse;
 
-pub use accounts::{Account, Charge, JOB_ACCOUNTS_MAX, JobAccounts, Prefill, Share, TokenTime, Use};
+pub use accounts::{
+    Account, Charge, JOB_ACCOUNTS_MAX, JobAccounts, Prefill, Share, TokenTime, Use,
+};
 pub use capacity::{Capacity, PrefixSegment};
 pub use engine_cache::{EngineCache, ReuseAt, is_lost};
 pub use ledger::{KeptRoom, Ledger, SharedPrefix};

@@ -240,12 +240,7 @@ impl Offloads {
 
     /// Ends a transfer. Offloads keep off the link for a while after one that used all of it, so
     /// that they get their share on average, in millionths.
-    pub fn end(
-        &mut self,
-        program: ProgramId,
-        now: Timestamp,
-        link_ppm: u32,
-    ) -> Option<Transfer> {
+    pub fn end(&mut self, program: ProgramId, now: Timestamp, link_ppm: u32) -> Option<Transfer> {
         let transfer = self.moving.remove(&program)?;
         if transfer.direction == Direction::Out {
             self.leaving_tokens -= transfer.tokens;

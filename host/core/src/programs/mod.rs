@@ -7,7 +7,6 @@ mod command;
 mod event;
 mod explain;
 mod invariants;
-mod lineage;
 mod link;
 mod program;
 mod question;
@@ -27,9 +26,8 @@ pub use asks::{Ask, Asks};
 pub use command::{ProgramCommand, Refusal, RefusedStep};
 pub use event::{About, Parent, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens};
 pub use explain::{Alternative, Because, Decision, DecisionKind};
-pub use lineage::Lineage;
 pub use link::{OpenStep, Reconciliation, reconcile};
-pub use program::{Awaited, FULL_WEIGHT_PPM, KvPlacement, Outcome, Program, QueueEntry};
+pub use program::{Awaited, FULL_WEIGHT_PPM, KvPlacement, Lineage, Outcome, Program, QueueEntry};
 pub use question::{
     Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };

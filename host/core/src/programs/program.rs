@@ -1,9 +1,12 @@
 //! Programs: one agent trajectory with its placement, its context and its steps.
 
+mod lineage;
+
+pub use lineage::Lineage;
+
 use crate::estimates::CountedPrompt;
 use crate::memory::{Meter, PrefixSegment};
 use crate::programs::action::Action;
-use crate::programs::lineage::Lineage;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{End, Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};

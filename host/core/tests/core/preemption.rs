@@ -93,7 +93,11 @@ fn a_step_that_cannot_be_interrupted_never_counts_as_waiting() {
             scenario.handle(runs_on);
         }
         let programs = scenario.core.programs();
-        let is_asked = programs.asks.open().values().any(|ask| preempt(ask.purpose));
+        let is_asked = programs
+            .asks
+            .open()
+            .values()
+            .any(|ask| preempt(ask.purpose));
         assert!(!is_asked, "nobody else could give way");
         assert_eq!(programs.counters.preemptions, u64::from(!is_known_before));
         assert_eq!(programs.steps[&step].state.worker(), Some(WorkerId(0)));

@@ -1,8 +1,7 @@
 //! Programs open with their first step and end by release, idleness or the end of their only step.
 
 use crate::memory::Meter;
-use crate::programs::lineage::Lineage;
-use crate::programs::program::{FULL_WEIGHT_PPM, Outcome, Program};
+use crate::programs::program::{FULL_WEIGHT_PPM, Lineage, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{ProgramCommand, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;

@@ -5,8 +5,8 @@
 //! program's prompt begins like the latest one of its parent, and is no shorter, the rest of the
 //! parent's context becomes one more segment of both prefixes, under a hash that no prompt has.
 
+use super::Program;
 use crate::memory::PrefixSegment;
-use crate::programs::program::Program;
 use serde::{Deserialize, Serialize};
 use treadle_model::ProgramId;
 
