@@ -1,13 +1,14 @@
 // Tool calls and rewards that treadle runs: their resources, their outcomes and times.
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { type ActionFilter, actions, memory, resources } from "../../api/queries";
+import { type ActionFilter, actions, resources } from "../../api/queries";
 import type { ActionView } from "../../api/types";
 import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
 import { journalNow } from "../../live/clock";
 import { amounts, endingOf, STATUSES, timesOf } from "../../model/actions";
 import { Choice } from "../../ui/Choice";
+import { JobChoice, useSearchFilters } from "../../ui/filters";
 import { Icon } from "../../ui/Icon";
 import { Meter } from "../../ui/Meter";
 import { Command, Empty, Failure, Loading, PageHead, Panel } from "../../ui/Panel";
@@ -72,27 +73,10 @@ export function Actions() {
 }
 
 function Filters({ search }: { search: ActionSearch }) {
-  const navigate = useNavigate({ from: "/actions" });
-  const { data } = useQuery(memory);
-  const set = (changes: ActionSearch) =>
-    void navigate({
-      search: (old) =>
-        Object.fromEntries(
-          Object.entries({ ...old, ...changes }).filter(([, value]) => value !== ""),
-        ),
-      replace: true,
-    });
-  const jobs = new Set((data?.jobs ?? []).map((one) => one.job));
-  if (search.job) jobs.add(search.job);
+  const set = useSearchFilters("/actions");
   return (
     <div className="toolbar" role="search">
-      <Choice
-        label="Job"
-        all="All jobs"
-        value={search.job ?? ""}
-        options={[...jobs].map((job) => [job, visibleText(job, 60)])}
-        onChange={(job) => set({ job })}
-      />
+      <JobChoice value={search.job} set={set} />
       <Choice
         label="Status"
         all="Any status"

@@ -1,11 +1,8 @@
 // All programs of a job side by side, with the one that ends last marked.
-import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useCallback, useMemo, useState } from "react";
-import { memory } from "../../api/queries";
 import { useWorkerNames } from "../../api/useWorkerNames";
 import { plural } from "../../format/number";
-import { visibleText } from "../../format/text";
 import { duration } from "../../format/time";
 import { lastToEnd } from "../../model/critical";
 import { rewardSteps, rewardToken } from "../../model/rewards";
@@ -13,6 +10,7 @@ import { FoldedScale } from "../../model/scale";
 import { STATES, type State } from "../../model/states";
 import type { Lane, Span } from "../../model/timeline";
 import { Choice } from "../../ui/Choice";
+import { JobChoice, useSearchFilters } from "../../ui/filters";
 import { Empty, Failure, Loading, PageHead, Panel } from "../../ui/Panel";
 import { SpanCanvas } from "../../ui/spans/SpanCanvas";
 import { stateColor } from "../../ui/spans/usePainting";
@@ -57,26 +55,13 @@ const NO_REWARD: Legend = { token: "unused", label: "No reward known" };
 
 export function Lanes() {
   const { job, color, live, limit: wanted } = useSearch({ from: "/lanes" });
-  const navigate = useNavigate({ from: "/lanes" });
-  const { data: memoryData } = useQuery(memory);
+  const set = useSearchFilters("/lanes");
   const limit = LIMITS.find((one) => String(one) === wanted) ?? DEFAULT_LIMIT;
   const lanes = useLanes(job, limit, live !== "off");
-  const set = (changes: Record<string, string | undefined>) =>
-    void navigate({ search: (old) => ({ ...old, ...changes }), replace: true });
-  const jobs = (memoryData?.jobs ?? []).map((one): [string, string] => [
-    one.job,
-    visibleText(one.job, 60),
-  ]);
   return (
     <div className="page">
       <PageHead title="Swim lanes" note="One lane for each program, begun first on top.">
-        <Choice
-          label="Job"
-          all="All jobs"
-          value={job ?? ""}
-          options={jobs}
-          onChange={(next) => set({ job: next || undefined })}
-        />
+        <JobChoice value={job} set={set} />
         <Choice
           label="Colour"
           all="Colour by state"
@@ -86,7 +71,7 @@ export function Lanes() {
             ["staleness", "Colour by staleness"],
             ["reward", "Colour by reward"],
           ]}
-          onChange={(next) => set({ color: next || undefined })}
+          onChange={(next) => set({ color: next })}
         />
         <select
           className="input narrow-input"

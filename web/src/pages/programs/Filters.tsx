@@ -1,10 +1,8 @@
 // What the list of programs is narrowed to; all of it is in the URL.
-import { useQuery } from "@tanstack/react-query";
-import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
-import { memory, workers } from "../../api/queries";
 import { visibleText } from "../../format/text";
 import { Choice } from "../../ui/Choice";
+import { JobChoice, useSearchFilters, WorkerChoice } from "../../ui/filters";
 import { Icon } from "../../ui/Icon";
 
 export interface ProgramSearch {
@@ -19,31 +17,13 @@ export interface ProgramSearch {
 const STATUSES = ["queued", "active", "paused", "finished", "aborted"];
 
 export function Filters({ search }: { search: ProgramSearch }) {
-  const navigate = useNavigate({ from: "/programs" });
-  const { data: workerData } = useQuery(workers);
-  const { data: memoryData } = useQuery(memory);
-  const set = (changes: ProgramSearch) =>
-    void navigate({
-      search: (old) =>
-        Object.fromEntries(
-          Object.entries({ ...old, ...changes }).filter(([, value]) => value !== ""),
-        ),
-      replace: true,
-    });
-  const jobs = new Set((memoryData?.jobs ?? []).map((one) => one.job));
-  if (search.job) jobs.add(search.job);
+  const set = useSearchFilters("/programs");
   return (
     <div className="toolbar" role="search">
       <div className="grow">
         <FindBox value={search.find ?? ""} onChange={(find) => set({ find })} />
       </div>
-      <Choice
-        label="Job"
-        all="All jobs"
-        value={search.job ?? ""}
-        options={[...jobs].map((job) => [job, visibleText(job, 60)])}
-        onChange={(job) => set({ job })}
-      />
+      <JobChoice value={search.job} set={set} />
       <Choice
         label="Status"
         all="Any status"
@@ -51,13 +31,7 @@ export function Filters({ search }: { search: ProgramSearch }) {
         options={STATUSES.map((status) => [status, status])}
         onChange={(status) => set({ status })}
       />
-      <Choice
-        label="Worker"
-        all="Any worker"
-        value={search.worker ?? ""}
-        options={(workerData?.workers ?? []).map((one) => [one.id, `worker ${one.id}`])}
-        onChange={(worker) => set({ worker })}
-      />
+      <WorkerChoice value={search.worker} set={set} />
       {search.parent ? (
         <button type="button" className="button" onClick={() => set({ parent: "" })}>
           Started by {visibleText(search.parent, 40)}
