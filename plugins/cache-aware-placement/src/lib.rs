@@ -3,14 +3,14 @@
 //! one with most free KV memory. No program moves. A baseline: the static placement of agentic
 //! frameworks that pin programs to workers (Heddle §7, Verl).
 
-mod groups;
-
+use treadle_plugin::recent::Recent;
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
     WorkerColumns,
 };
 
-use groups::Groups;
+/// Maximum number of groups; the oldest are forgotten.
+const GROUPS_MAX: usize = 65_536;
 
 treadle_plugin::config! {
     /// Configuration of the policy.
@@ -22,18 +22,45 @@ treadle_plugin::config! {
 }
 
 /// The policy. It records which worker got which group first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct CacheAwarePlacement {
     config: Config,
-    groups: Groups,
+    /// Number of workers in the last call.
+    workers: usize,
+    /// The worker that got the first program of a group, and so holds its prompt.
+    first_workers: Recent<u64, u32>,
+}
+
+impl Default for CacheAwarePlacement {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
+impl CacheAwarePlacement {
+    /// A policy that has placed nothing.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            workers: 0,
+            first_workers: Recent::new(GROUPS_MAX),
+        }
+    }
+
+    /// Forgets everything if the number of workers has changed, as their rows may have changed.
+    fn set_workers(&mut self, workers: usize) {
+        if self.workers != workers {
+            self.workers = workers;
+            self.first_workers.clear();
+        }
+    }
 }
 
 impl Policy for CacheAwarePlacement {
     type Config = Config;
 
     fn with_config(config: Config) -> Result<Self, PolicyError> {
-        let groups = Groups::default();
-        Ok(Self { config, groups })
+        Ok(Self::new(config))
     }
 }
 
@@ -53,12 +80,13 @@ impl PlacementPolicy for CacheAwarePlacement {
 
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
         let mut free = free(&programs.workers);
-        self.groups.of_workers(free.len());
+        self.set_workers(free.len());
         let mut places = Vec::with_capacity(programs.len());
         for row in 0..programs.len() {
             let group = programs.group[row];
             let last = Some(programs.last_worker[row]).filter(|last| (*last as usize) < free.len());
-            let known = || self.groups.worker(group).filter(|_| self.config.prompts);
+            let first = self.first_workers.get(&group).copied();
+            let known = first.filter(|_| self.config.prompts);
             let emptiest = || {
                 let workers = 0..free.len() as u32;
                 // The first of equals.
@@ -67,11 +95,13 @@ impl PlacementPolicy for CacheAwarePlacement {
                     .max_by(|&left, &right| free[left as usize].total_cmp(&free[right as usize]))
             };
             let worker = last
-                .or_else(known)
+                .or(known)
                 .or_else(emptiest)
                 .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
             free[worker as usize] -= programs.tokens[row] as f64;
-            self.groups.record(group, worker);
+            if first.is_none() {
+                self.first_workers.insert(group, worker);
+            }
             places.push(worker);
         }
         Ok(places)

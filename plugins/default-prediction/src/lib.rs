@@ -9,34 +9,46 @@
 //! learnt state.
 
 mod config;
-mod groups;
-mod running;
-mod saved;
 
 pub use config::Config;
 
+use treadle_plugin::running::{JobFigures, Running};
 use treadle_plugin::{
     Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
 };
 
-use groups::Groups;
-use running::{Running, Stages, stage};
+/// What a snapshot begins with.
+const MARK: [u8; 8] = *b"treadle1";
+/// Stages of a program by its finished LLM calls: 0, 1 to 3, 4 to 15, 16 and more.
+const STAGES: usize = 4;
+
+/// Figures of what remained at each stage.
+type Stages = [Running; STAGES];
+
+/// The stage of a program.
+fn stage(steps: u32) -> usize {
+    // Without branches, which would be mispredicted.
+    usize::from(steps >= 1) + usize::from(steps >= 4) + usize::from(steps >= 16)
+}
 
 /// The policy and what it has learnt.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct DefaultPrediction {
     config: Config,
-    job: Stages,
-    groups: Groups,
+    learnt: JobFigures<STAGES>,
+}
+
+impl Default for DefaultPrediction {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
 }
 
 impl DefaultPrediction {
     /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            ..Self::default()
-        }
+        let learnt = JobFigures::new(config.groups_max as usize);
+        Self { config, learnt }
     }
 
     /// Figures of the whole job, completed with the configured guess.
@@ -45,12 +57,13 @@ impl DefaultPrediction {
             self.config.remaining_tokens,
             self.config.remaining_tool_s * 1_000.0,
         );
-        self.job.map(|stage| stage.filled_with(&guess, 1.0))
+        let job = self.learnt.job();
+        job.map(|stage| stage.filled_with(&guess, 1.0))
     }
 
     /// Figures of a group, completed with those of the job.
     fn group(&self, group: u64, job: &Stages) -> Stages {
-        let Some(of_group) = self.groups.get(group) else {
+        let Some(of_group) = self.learnt.group(group) else {
             return *job;
         };
         let weight = self.config.job_weight;
@@ -66,12 +79,11 @@ impl Policy for DefaultPrediction {
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
-        Ok(saved::write(&self.job, &self.groups))
+        Ok(self.learnt.snapshot(MARK))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
-        (self.job, self.groups) = saved::read(snapshot, self.config.groups_max as usize)?;
-        Ok(())
+        self.learnt.restore(MARK, snapshot)
     }
 }
 
@@ -113,9 +125,7 @@ impl PredictionPolicy for DefaultPrediction {
             let tokens = programs.remaining_tokens[row] as f64;
             let tool_ms = programs.remaining_tool_ms[row] as f64;
             let group = programs.group[row];
-            let of_group = self.groups.touch(group, self.config.groups_max as usize);
-            of_group[stage].add(tokens, tool_ms, memory);
-            self.job[stage].add(tokens, tool_ms, memory);
+            self.learnt.add(group, stage, tokens, tool_ms, memory);
         }
         Ok(())
     }

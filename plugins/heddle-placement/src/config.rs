@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use heddle_partition::{Interference, Iteration};
+use heddle_partition::{Interference, Iteration, check_measured};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_plugin::ConfigValue;
@@ -76,7 +76,8 @@ impl ConfigValue for Class {
 
     fn of(value: &Value) -> Result<Self, String> {
         let class = Self::deserialize(value).map_err(|error| format!("a class ({error})"))?;
-        class.check()?;
+        let points = class.interference.as_deref();
+        check_measured(class.token_us, points, class.pace.as_ref())?;
         Ok(class)
     }
 
@@ -105,26 +106,7 @@ impl Class {
     /// # Errors
     /// What is wrong with the points.
     pub fn profile(&self) -> Result<Interference, String> {
-        self.interference.as_ref().map_or_else(
-            || Ok(Interference::default()),
-            |points| Interference::new(points),
-        )
-    }
-
-    /// Checks the numbers; the error describes the problem.
-    fn check(&self) -> Result<(), String> {
-        let paces = self.pace.iter().flat_map(Iteration::bounds);
-        let pace =
-            paces.map(|(key, value, least, most)| (format!("pace.{key}"), value, least, most));
-        let token_us = ("token_us".to_owned(), self.token_us, 1e-3, 1e9);
-        for (key, value, least, most) in std::iter::once(token_us).chain(pace) {
-            if !(least..=most).contains(&value) {
-                return Err(format!("{key} from {least} to {most}, not {value}"));
-            }
-        }
-        self.profile()
-            .map(drop)
-            .map_err(|wrong| format!("interference that is right: it {wrong}"))
+        Interference::of(self.interference.as_deref())
     }
 }
 

@@ -1,6 +1,6 @@
-//! Figures of programs with the same prompt, for the most recent prompts.
+//! Figures of programs with the same prompt.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// A mean of the newest values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -121,61 +121,9 @@ impl Group {
     }
 }
 
-/// Figures of groups by number, and by the time of their last event.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Groups {
-    known: BTreeMap<u64, (u64, Group)>,
-    by_age: BTreeMap<u64, u64>,
-    clock: u64,
-}
-
-impl Groups {
-    /// The figures of a group, if it is known.
-    pub(crate) fn get(&self, group: u64) -> Option<&Group> {
-        self.known.get(&group).map(|(_, group)| group)
-    }
-
-    /// The figures of a group, which is the newest from now on. Beyond `groups_max`
-    /// the oldest is forgotten.
-    pub(crate) fn touch(&mut self, group: u64, groups_max: usize) -> &mut Group {
-        self.clock += 1;
-        let clock = self.clock;
-        let (touched, _) = self.known.entry(group).or_default();
-        self.by_age.remove(touched);
-        *touched = clock;
-        self.by_age.insert(clock, group);
-        while self.known.len() > groups_max.max(1) {
-            let Some((_, oldest)) = self.by_age.pop_first() else {
-                break;
-            };
-            self.known.remove(&oldest);
-        }
-        &mut self.known.entry(group).or_default().1
-    }
-
-    /// All, the oldest first.
-    pub(crate) fn oldest_first(&self) -> impl ExactSizeIterator<Item = (u64, &Group)> {
-        self.by_age
-            .values()
-            .map(|group| (*group, &self.known[group].1))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_group_heard_of_longest_ago_is_forgotten() {
-        let mut groups = Groups::default();
-        for group in [1, 2, 3, 1, 4] {
-            groups.touch(group, 3).total.add(group as f64, 1.0, 9.0);
-        }
-        let kept: Vec<u64> = groups.oldest_first().map(|(group, _)| group).collect();
-        assert_eq!(kept, [3, 1, 4]);
-        assert_eq!(groups.get(2), None);
-        assert_eq!(groups.get(1).map(|group| group.total.count), Some(2.0));
-    }
 
     #[test]
     fn means_forget() {

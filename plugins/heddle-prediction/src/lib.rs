@@ -27,15 +27,16 @@ mod views;
 
 pub use config::Config;
 
+use treadle_plugin::recent::Recent;
 use treadle_plugin::{
     Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
 };
 
 use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
-use groups::{Group, Groups, Observation};
+use groups::{Group, Observation};
 use model::{Model, Rest, STAGES};
 use rows::Row;
-use views::ViewHistory;
+use views::{ViewHistory, no_views};
 
 /// Number of programs that common figures are averaged over.
 const COMMON_MEMORY: f64 = 4_096.0;
@@ -47,7 +48,7 @@ pub struct HeddlePrediction {
     model: Model,
     common: Common,
     view_history: ViewHistory,
-    groups: Groups,
+    groups: Recent<u64, Group>,
 }
 
 impl Default for HeddlePrediction {
@@ -62,8 +63,8 @@ impl HeddlePrediction {
         Self {
             model: Self::empty(&config),
             common: Common::default(),
-            view_history: ViewHistory::default(),
-            groups: Groups::default(),
+            view_history: no_views(),
+            groups: Recent::new(config.groups_max as usize),
             config,
         }
     }
@@ -77,7 +78,7 @@ impl HeddlePrediction {
     fn observe(&mut self, rows: &[Row]) {
         // What is new when a tool has returned counts with the next step.
         let is_new = |row: &&Row| {
-            row.steps == 0 || (!row.returned && self.view_history.get(row.digest()).is_none())
+            row.steps == 0 || (!row.returned && self.view_history.get(&row.digest()).is_none())
         };
         let mut new: Vec<(u64, u64, &Row)> = rows
             .iter()
@@ -101,8 +102,7 @@ impl HeddlePrediction {
     }
 
     fn observe_group<'r>(&mut self, number: u64, rows: impl Iterator<Item = &'r Row>) {
-        let groups_max = self.config.groups_max as usize;
-        let group = self.groups.touch(number, groups_max);
+        let group = self.groups.touch(number);
         for row in rows {
             if row.steps <= 1 {
                 group.begin(f64::from(self.config.group_memory));
@@ -121,7 +121,7 @@ impl HeddlePrediction {
     }
 
     fn view(&self, row: &Row, unknown: &Group) -> GroupView {
-        let group = self.groups.get(row.group).unwrap_or(unknown);
+        let group = self.groups.get(&row.group).unwrap_or(unknown);
         group_view(group, &self.common)
     }
 }
@@ -180,7 +180,7 @@ impl PredictionPolicy for HeddlePrediction {
         // In an order that is independent of the rows'.
         views.sort_unstable_by_key(|(digest, _)| *digest);
         for (digest, view) in views {
-            self.view_history.put(digest, view);
+            self.view_history.insert(digest, view);
         }
         Ok(estimates)
     }
@@ -192,7 +192,7 @@ impl PredictionPolicy for HeddlePrediction {
         // the outcome of a program must not help to estimate it.
         let learnt = (0..programs.len()).map(|index| {
             let row = Row::finished(programs, index);
-            let look = self.view_history.get(row.digest()).copied();
+            let look = self.view_history.get(&row.digest()).copied();
             let view = look.unwrap_or_else(|| self.view(&row, &unknown));
             let rest = Rest {
                 tokens: programs.remaining_tokens[index] as f64,
@@ -203,16 +203,13 @@ impl PredictionPolicy for HeddlePrediction {
             row.output_tokens + self.model.learn(row.stage(), &seen, rest, memory)
         });
         let learnt: Vec<f64> = learnt.collect();
-        let (memory, groups_max) = (
-            f64::from(self.config.group_memory),
-            self.config.groups_max as usize,
-        );
+        let memory = f64::from(self.config.group_memory);
         for program in programs.programs() {
             // The latest row of a program that was cut short guesses least.
             let total = learnt[program.end - 1];
             let total = treadle_plugin::exact::log2(total + TOKENS_SOFT);
             self.common.total.add(total, 1.0, COMMON_MEMORY);
-            let group = self.groups.touch(programs.group[program.start], groups_max);
+            let group = self.groups.touch(programs.group[program.start]);
             group.fresh.add(total, 1.0, memory);
         }
         self.model.refit();

@@ -3,12 +3,13 @@
 //! ones, each the oldest first. All numbers have 8 bytes, little-endian.
 
 use treadle_plugin::PolicyError;
+use treadle_plugin::recent::Recent;
 use treadle_plugin::ridge::Ridge;
 
 use crate::features::{Common, GroupView};
-use crate::groups::{Groups, Mean, Observation};
+use crate::groups::{Group, Mean, Observation};
 use crate::model::{Model, Residuals};
-use crate::views::ViewHistory;
+use crate::views::{ViewHistory, no_views};
 
 const MARK: &[u8; 8] = b"heddle-2";
 
@@ -16,7 +17,7 @@ pub(crate) fn write(
     model: &Model,
     common: &Common,
     view_history: &ViewHistory,
-    groups: &Groups,
+    groups: &Recent<u64, Group>,
 ) -> Vec<u8> {
     let mut bytes = MARK.to_vec();
     let mut put = |number: f64| bytes.extend(number.to_le_bytes());
@@ -106,19 +107,19 @@ pub(crate) fn read(
     bytes: &[u8],
     empty: Model,
     groups_max: usize,
-) -> Result<(Model, Common, ViewHistory, Groups), PolicyError> {
+) -> Result<(Model, Common, ViewHistory, Recent<u64, Group>), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
         .ok_or_else(|| invalid("it does not begin with the mark of version 2"))?;
     let mut numbers = Numbers { rest };
     let wrong = || invalid("it ends early, or a figure is out of range");
     let (model, common) = read_model(&mut numbers, empty).ok_or_else(wrong)?;
-    let mut view_history = ViewHistory::default();
+    let mut view_history = no_views();
     for _ in 0..numbers.bits().ok_or_else(wrong)? {
         let digest = numbers.bits().ok_or_else(wrong)?;
-        view_history.put(digest, numbers.view().ok_or_else(wrong)?);
+        view_history.insert(digest, numbers.view().ok_or_else(wrong)?);
     }
-    let mut groups = Groups::default();
+    let mut groups = Recent::new(groups_max);
     while !numbers.rest.is_empty() {
         let number = numbers.bits().ok_or_else(wrong)?;
         let (total, fresh) = (numbers.mean(), numbers.mean());
@@ -126,7 +127,7 @@ pub(crate) fn read(
             return Err(wrong());
         };
         let observations = numbers.bits().ok_or_else(wrong)?;
-        let group = groups.touch(number, groups_max);
+        let group: &mut Group = groups.touch(number);
         (group.total, group.fresh) = (total, fresh);
         for _ in 0..observations {
             group.see(Observation::from_word(numbers.bits().ok_or_else(wrong)?));

@@ -7,46 +7,43 @@
 //! total stays, and nothing remains beyond it.
 
 mod config;
-mod figures;
-mod groups;
-mod saved;
 
 pub use config::Config;
 
+use treadle_plugin::running::{JobFigures, Running};
 use treadle_plugin::{
     Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
 };
 
-use figures::Figures;
-use groups::Groups;
+/// What a snapshot begins with.
+const MARK: [u8; 8] = *b"history1";
 
 /// The policy and what it has learnt.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct HistoryPrediction {
     config: Config,
-    job: Figures,
-    groups: Groups,
+    learnt: JobFigures<1>,
+}
+
+impl Default for HistoryPrediction {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
 }
 
 impl HistoryPrediction {
     /// A policy that has learnt nothing.
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            ..Self::default()
-        }
+        let learnt = JobFigures::new(config.groups_max as usize);
+        Self { config, learnt }
     }
 
-    fn job(&self) -> Figures {
-        if self.job.count > 0.0 {
-            return self.job;
+    fn job(&self) -> Running {
+        let [job] = *self.learnt.job();
+        if job.count > 0.0 {
+            return job;
         }
-        Figures {
-            count: 0.0,
-            tokens: self.config.total_tokens,
-            tokens_p90: self.config.total_tokens * 2.0,
-            tool_ms: self.config.total_tool_s * 1_000.0,
-        }
+        Running::guess(self.config.total_tokens, self.config.total_tool_s * 1_000.0)
     }
 }
 
@@ -58,12 +55,11 @@ impl Policy for HistoryPrediction {
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
-        Ok(saved::write(&self.job, &self.groups))
+        Ok(self.learnt.snapshot(MARK))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
-        (self.job, self.groups) = saved::read(snapshot, self.config.groups_max as usize)?;
-        Ok(())
+        self.learnt.restore(MARK, snapshot)
     }
 }
 
@@ -74,8 +70,9 @@ impl PredictionPolicy for HistoryPrediction {
         let job = self.job();
         let mut estimates = Estimates::default();
         for (row, group) in programs.group.iter().enumerate() {
-            let of_group = self.groups.get(*group).copied().unwrap_or_default();
-            let expected = of_group.filled_with(&job, self.config.job_weight);
+            let expected = self.learnt.group(*group).map_or(job, |[of_group]| {
+                of_group.filled_with(&job, self.config.job_weight)
+            });
             let output_tokens = programs.output_tokens[row] as f64;
             let left = |total: f64, done: f64| (total - done).max(0.0);
             let tokens = left(expected.tokens, output_tokens);
@@ -94,10 +91,8 @@ impl PredictionPolicy for HistoryPrediction {
             let row = program.start;
             let tokens = programs.total_tokens(row) as f64;
             let tool_ms = programs.tool_ms[row].saturating_add(programs.remaining_tool_ms[row]);
-            let groups_max = self.config.groups_max as usize;
-            let of_group = self.groups.touch(programs.group[row], groups_max);
-            of_group.add(tokens, tool_ms as f64, memory);
-            self.job.add(tokens, tool_ms as f64, memory);
+            let group = programs.group[row];
+            self.learnt.add(group, 0, tokens, tool_ms as f64, memory);
         }
         Ok(())
     }

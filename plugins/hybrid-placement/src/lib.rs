@@ -3,13 +3,13 @@
 //! else to where most of its context is cached. No program moves. A baseline: the rule of SGLang's
 //! router as Heddle describes it (§7, Verl*).
 
-mod groups;
-
+use treadle_plugin::recent::Recent;
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
 };
 
-use groups::Groups;
+/// Maximum number of groups; the oldest are forgotten.
+const GROUPS_MAX: usize = 65_536;
 
 treadle_plugin::config! {
     /// Configuration of the policy.
@@ -21,13 +21,39 @@ treadle_plugin::config! {
 }
 
 /// The policy. It records which worker got which group first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct HybridPlacement {
     config: Config,
-    groups: Groups,
+    /// Number of workers in the last call.
+    workers: usize,
+    /// The worker that got the first program of a group, and so holds its prompt.
+    first_workers: Recent<u64, u32>,
+}
+
+impl Default for HybridPlacement {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
 }
 
 impl HybridPlacement {
+    /// A policy that has placed nothing.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            workers: 0,
+            first_workers: Recent::new(GROUPS_MAX),
+        }
+    }
+
+    /// Forgets everything if the number of workers has changed, as their rows may have changed.
+    fn set_workers(&mut self, workers: usize) {
+        if self.workers != workers {
+            self.workers = workers;
+            self.first_workers.clear();
+        }
+    }
+
     fn is_skewed(&self, running: &[u32]) -> bool {
         let busiest = running.iter().copied().max().unwrap_or(0);
         let idlest = running.iter().copied().min().unwrap_or(0).max(1);
@@ -39,8 +65,7 @@ impl Policy for HybridPlacement {
     type Config = Config;
 
     fn with_config(config: Config) -> Result<Self, PolicyError> {
-        let groups = Groups::default();
-        Ok(Self { config, groups })
+        Ok(Self::new(config))
     }
 }
 
@@ -50,13 +75,14 @@ impl PlacementPolicy for HybridPlacement {
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
         let mut running = programs.workers.running.to_vec();
         let mut used = programs.workers.used_tokens.to_vec();
-        self.groups.of_workers(running.len());
+        self.set_workers(running.len());
         let mut places = Vec::with_capacity(programs.len());
         for row in 0..programs.len() {
             let group = programs.group[row];
             let last =
                 Some(programs.last_worker[row] as usize).filter(|last| *last < running.len());
-            let cached = last.or_else(|| self.groups.worker(group).map(|worker| worker as usize));
+            let first = self.first_workers.get(&group).copied();
+            let cached = last.or(first.map(|worker| worker as usize));
             let idlest = (0..running.len()).min_by_key(|&worker| (running[worker], used[worker]));
             let worker = if self.is_skewed(&running) {
                 idlest
@@ -67,7 +93,9 @@ impl PlacementPolicy for HybridPlacement {
                 .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
             running[worker] = running[worker].saturating_add(1);
             used[worker] = used[worker].saturating_add(programs.tokens[row]);
-            self.groups.record(group, worker as u32);
+            if first.is_none() {
+                self.first_workers.insert(group, worker as u32);
+            }
             places.push(worker as u32);
         }
         Ok(places)

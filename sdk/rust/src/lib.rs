@@ -27,8 +27,10 @@ mod policy;
 mod prediction;
 mod priority;
 pub mod random;
+pub mod recent;
 mod reward;
 pub mod ridge;
+pub mod running;
 
 pub use allocation::{
     ActionColumns, AllocationPolicy, ParallelismColumns, PoolColumns, RunningColumns,

@@ -8,6 +8,8 @@
 
 use serde::Deserialize;
 
+use crate::interference::Interference;
+
 /// The duration of an engine's iterations, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
@@ -44,7 +46,7 @@ pub struct Iteration {
 
 impl Iteration {
     /// Each value with its key and its bounds.
-    pub fn bounds(&self) -> [(&'static str, f64, f64, f64); 5] {
+    fn bounds(&self) -> [(&'static str, f64, f64, f64); 5] {
         [
             ("base_us", self.base_us, 1e-3, 1e9),
             ("program_us", self.program_us, 0.0, 1e9),
@@ -53,6 +55,29 @@ impl Iteration {
             ("batch_max", self.batch_max, 1.0, 1e6),
         ]
     }
+}
+
+/// Checks the configured measurements of a kind of worker: the time per token of one program by
+/// itself, and what is known beside it.
+///
+/// # Errors
+/// What is wrong with which of them.
+pub fn check_measured(
+    token_us: f64,
+    interference: Option<&[(u32, f64)]>,
+    pace: Option<&Iteration>,
+) -> Result<(), String> {
+    let paces = pace.into_iter().flat_map(Iteration::bounds);
+    let pace = paces.map(|(key, value, least, most)| (format!("pace.{key}"), value, least, most));
+    let token_us = ("token_us".to_owned(), token_us, 1e-3, 1e9);
+    for (key, value, least, most) in std::iter::once(token_us).chain(pace) {
+        if !(least..=most).contains(&value) {
+            return Err(format!("{key} from {least} to {most}, not {value}"));
+        }
+    }
+    Interference::of(interference)
+        .map(drop)
+        .map_err(|wrong| format!("interference that is right: it {wrong}"))
 }
 
 impl Pace {

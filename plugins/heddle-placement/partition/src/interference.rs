@@ -65,6 +65,14 @@ impl Interference {
         Ok(Self { points: kept })
     }
 
+    /// The configured points; the default profile without any.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(points: Option<&[(u32, f64)]>) -> Result<Self, String> {
+        points.map_or_else(|| Ok(Self::default()), Self::new)
+    }
+
     /// The factor for a worker with a limit on running programs.
     #[must_use]
     pub fn capped(&self, batch_max: f64) -> Self {

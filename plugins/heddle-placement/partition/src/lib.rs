@@ -20,7 +20,7 @@ mod search;
 mod seen;
 
 pub use any_order::{Ordered, STATES_MAX, partition_any_order};
-pub use fluid::{Habits, Iteration, Member, Pace, fluid_ends_by, partition_fluid};
+pub use fluid::{Habits, Iteration, Member, Pace, check_measured, fluid_ends_by, partition_fluid};
 pub use interference::{Interference, POINTS_MAX, Units};
 pub use level::level;
 pub use mixed::{Load, deal_evenly};
