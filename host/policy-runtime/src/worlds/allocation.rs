@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::{record, world};
+use super::bindings::{calls, record, world};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
@@ -22,68 +22,30 @@ use raw::exports::treadle::policy::allocation_policy as given;
 /// Sizes of chunks of devices.
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
-impl AllocationInstance {
+calls! { AllocationInstance, treadle_policy_allocation_policy:
     /// The option with which each waiting action starts, -1 to let it wait.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn arrange(
-        &mut self,
-        context: &CallContext,
-        actions: &ActionColumns<'_>,
-    ) -> Result<Vec<i32>, PolicyFault> {
-        let (pools, running) = (&actions.pools, &actions.running);
-        self.0.admit(
-            "arrange",
-            &[actions.len(), pools.len(), running.len()],
-            |extra| actions.check(extra),
-        )?;
-        let columns = record!(given::ActionColumns of actions {
-            pool, candidate, waited_us, option_start, option_units, option_us, option_load_us,
-            extra,
-        });
-        let pools = record!(given::PoolColumns of pools { free_units, chunked, free_chunks });
-        let running = record!(given::RunningColumns of running { pool, units, left_us });
-        self.0.ask(
-            context,
-            Urgency::Hot,
-            |guest, store| {
-                guest
-                    .treadle_policy_allocation_policy()
-                    .call_arrange(store, columns, pools, running)
-            },
-            |options| check_arrangement(options, actions),
-        )
+    arrange(actions: ActionColumns) -> Vec<i32> {
+        admit "arrange" [actions.len(), actions.pools.len(), actions.running.len()]
+            |extra| actions.check(extra);
+        ask Hot call_arrange(
+            record!(given::ActionColumns of actions {
+                pool, candidate, waited_us, option_start, option_units, option_us, option_load_us,
+                extra,
+            }),
+            record!(given::PoolColumns of (actions.pools) { free_units, chunked, free_chunks }),
+            record!(given::RunningColumns of (actions.running) { pool, units, left_us }),
+        );
+        check |options| check_arrangement(options, actions);
     }
 
     /// The number of workers to run for each degree of tensor parallelism.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn parallelism(
-        &mut self,
-        context: &CallContext,
-        degrees: &ParallelismColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
-        self.0.admit(
-            "parallelism",
-            &[degrees.len(), degrees.expected_tokens.len()],
-            |_| degrees.check(),
-        )?;
-        let columns = record!(given::ParallelismColumns of degrees {
+    parallelism(degrees: ParallelismColumns) -> Vec<u32> {
+        admit "parallelism" [degrees.len(), degrees.expected_tokens.len()] |_| degrees.check();
+        ask Background call_parallelism(record!(given::ParallelismColumns of degrees {
             gpus, degree, token_us, step_us, prefill_us, capacity_tokens, expected_tokens,
             prompt_tokens, growth, tool_us,
-        });
-        self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest
-                    .treadle_policy_allocation_policy()
-                    .call_parallelism(store, columns)
-            },
-            |counts| check_parallelism(counts, degrees),
-        )
+        }));
+        check |counts| check_parallelism(counts, degrees);
     }
 }
 

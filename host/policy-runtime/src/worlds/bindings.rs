@@ -61,11 +61,61 @@ macro_rules! world {
     };
 }
 
-/// A record of the contract that borrows these columns of a structure of the same fields.
+/// A record of the contract that borrows these columns of a structure of the same fields, with
+/// fields of its own after a semicolon.
 macro_rules! record {
-    ($($record:ident)::+ of $columns:ident { $($field:ident),* $(,)? }) => {
-        $($record)::+ { $($field: $columns.$field),* }
+    (
+        $($record:ident)::+ of $columns:tt {
+            $($field:ident),* $(,)? $(; $($own:ident: $value:expr),*)?
+        }
+    ) => {
+        $($record)::+ { $($field: $columns.$field,)* $($($own: $value,)*)? }
     };
 }
 
-pub(crate) use {record, world};
+/// The calls of a world's functions, as methods of its instance. Each one has up to five steps:
+///
+/// * `before`: checks that come first
+/// * `admit`: the function's name, lengths of columns, and their check, which is told how many extra
+///   columns the policy requested
+/// * `ask`: the urgency and the generated call with its arguments
+/// * `check`: the check of the answer
+/// * `into`: what the caller gets of it
+macro_rules! calls {
+    ($instance:ident, $interface:ident: $(
+        $(#[$meta:meta])*
+        $function:ident($columns:ident: $type:ident) -> $answer:ty {
+            $(before $before:expr;)?
+            admit $name:literal [$($length:expr),+] $admit:expr;
+            ask $urgency:ident $call:ident($($argument:expr),+ $(,)?);
+            check $check:expr;
+            $(into $given:ident => $into:expr;)?
+        }
+    )+) => {
+        impl $instance {
+            $(
+                $(#[$meta])*
+                ///
+                /// # Errors
+                /// A fault; the next call starts from a fresh instance if needed.
+                pub fn $function(
+                    &mut self,
+                    context: &CallContext,
+                    $columns: &$type<'_>,
+                ) -> Result<$answer, PolicyFault> {
+                    $($before?;)?
+                    self.0.admit($name, &[$($length),+], $admit)?;
+                    self.0.ask(
+                        context,
+                        Urgency::$urgency,
+                        |guest, store| guest.$interface().$call(store, $($argument),+),
+                        $check,
+                    )
+                    $(.map(|$given| $into))?
+                }
+            )+
+        }
+    };
+}
+
+pub(crate) use {calls, record, world};

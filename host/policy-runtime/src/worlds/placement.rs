@@ -4,7 +4,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::{record, world};
+use super::bindings::{calls, record, world};
 use super::host::phases;
 use crate::answers;
 use crate::call::{CallContext, Urgency};
@@ -21,108 +21,36 @@ world! {
 
 use raw::exports::treadle::policy::placement_policy as given;
 
-impl PlacementInstance {
+calls! { PlacementInstance, treadle_policy_placement_policy:
     /// A worker for each program that is about to be placed.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn assign(
-        &mut self,
-        context: &CallContext,
-        programs: &AssignColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
-        check_workers("last_worker", programs.last_worker, &programs.workers, true)?;
-        self.0.admit(
-            "assign",
-            &[programs.len(), programs.workers.len()],
-            |extra| programs.check(extra),
-        )?;
-        let columns = given::AssignColumns {
-            group: programs.group,
-            tokens: programs.tokens,
-            remaining_tokens: programs.remaining_tokens,
-            last_worker: programs.last_worker,
-            growth: programs.growth,
-            tool_us: programs.tool_us,
-            workers: workers(&programs.workers),
-            extra: programs.extra,
-        };
-        self.0.ask(
-            context,
-            Urgency::Hot,
-            |guest, store| {
-                guest
-                    .treadle_policy_placement_policy()
-                    .call_assign(store, columns)
-            },
-            |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
-        )
+    assign(programs: AssignColumns) -> Vec<u32> {
+        before check_workers("last_worker", programs.last_worker, &programs.workers, true);
+        admit "assign" [programs.len(), programs.workers.len()] |extra| programs.check(extra);
+        ask Hot call_assign(record!(given::AssignColumns of programs {
+            group, tokens, remaining_tokens, last_worker, growth, tool_us, extra;
+            workers: workers(&programs.workers)
+        }));
+        check |places| answers::rows_of("workers", places, programs.len(), programs.workers.len());
     }
 
     /// A score of each worker for one step; the highest that has room takes it.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn route(
-        &mut self,
-        context: &CallContext,
-        workers: &RouteColumns<'_>,
-    ) -> Result<Vec<f64>, PolicyFault> {
-        self.0
-            .admit("route", &[workers.len()], |extra| workers.check(extra))?;
-        let columns = given::RouteColumns {
-            cached_tokens: workers.cached_tokens,
-            tokens: workers.tokens,
-            workers: self::workers(&workers.workers),
-            extra: workers.extra,
-        };
-        self.0.ask(
-            context,
-            Urgency::Hot,
-            |guest, store| {
-                guest
-                    .treadle_policy_placement_policy()
-                    .call_route(store, columns)
-            },
-            |scores| answers::finite("scores", scores, workers.len()),
-        )
+    route(step: RouteColumns) -> Vec<f64> {
+        admit "route" [step.len()] |extra| step.check(extra);
+        ask Hot call_route(record!(given::RouteColumns of step {
+            cached_tokens, tokens, extra; workers: workers(&step.workers)
+        }));
+        check |scores| answers::finite("scores", scores, step.len());
     }
 
     /// The worker on which each placed program should be; its own to stay.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn migrate(
-        &mut self,
-        context: &CallContext,
-        programs: &MigrateColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
-        check_workers("at_worker", programs.at_worker, &programs.workers, false)?;
-        self.0.admit(
-            "migrate",
-            &[programs.len(), programs.workers.len()],
-            |extra| programs.check(extra),
-        )?;
-        let columns = given::MigrateColumns {
-            at_worker: programs.at_worker,
-            tokens: programs.tokens,
-            remaining_tokens: programs.remaining_tokens,
-            phase: &phases(programs.phase),
-            growth: programs.growth,
-            tool_us: programs.tool_us,
-            workers: workers(&programs.workers),
-            extra: programs.extra,
-        };
-        self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest
-                    .treadle_policy_placement_policy()
-                    .call_migrate(store, columns)
-            },
-            |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
-        )
+    migrate(programs: MigrateColumns) -> Vec<u32> {
+        before check_workers("at_worker", programs.at_worker, &programs.workers, false);
+        admit "migrate" [programs.len(), programs.workers.len()] |extra| programs.check(extra);
+        ask Background call_migrate(record!(given::MigrateColumns of programs {
+            at_worker, tokens, remaining_tokens, growth, tool_us, extra;
+            phase: &phases(programs.phase), workers: workers(&programs.workers)
+        }));
+        check |places| answers::rows_of("workers", places, programs.len(), programs.workers.len());
     }
 }
 

@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::{record, world};
+use super::bindings::{calls, record, world};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
@@ -19,62 +19,26 @@ world! {
 
 use raw::exports::treadle::policy::prediction_policy as given;
 
-impl PredictionInstance {
+calls! { PredictionInstance, treadle_policy_prediction_policy:
     /// Estimates for live programs.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn predict(
-        &mut self,
-        context: &CallContext,
-        programs: &LiveColumns<'_>,
-    ) -> Result<Estimates, PolicyFault> {
-        self.0
-            .admit("predict", &[programs.len()], |extra| programs.check(extra))?;
-        let columns = record!(given::LiveColumns of programs {
+    predict(programs: LiveColumns) -> Estimates {
+        admit "predict" [programs.len()] |extra| programs.check(extra);
+        ask Background call_predict(record!(given::LiveColumns of programs {
             group, tokens, output_tokens, steps, tool_ms, extra,
+        }));
+        check |estimates| check_estimates(estimates, programs.len());
+        into estimates => record!(Estimates of estimates {
+            remaining_tokens, remaining_tokens_p90, remaining_tool_s,
         });
-        let given = self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest
-                    .treadle_policy_prediction_policy()
-                    .call_predict(store, columns)
-            },
-            |given| check_estimates(given, programs.len()),
-        )?;
-        Ok(Estimates {
-            remaining_tokens: given.remaining_tokens,
-            remaining_tokens_p90: given.remaining_tokens_p90,
-            remaining_tool_s: given.remaining_tool_s,
-        })
     }
 
     /// Passes the outcomes of ended programs to the policy.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance if needed.
-    pub fn learn(
-        &mut self,
-        context: &CallContext,
-        programs: &FinishedColumns<'_>,
-    ) -> Result<(), PolicyFault> {
-        self.0
-            .admit("learn", &[programs.len()], |extra| programs.check(extra))?;
-        let columns = record!(given::FinishedColumns of programs {
+    learn(programs: FinishedColumns) -> () {
+        admit "learn" [programs.len()] |extra| programs.check(extra);
+        ask Background call_learn(record!(given::FinishedColumns of programs {
             group, tokens, output_tokens, steps, tool_ms, remaining_tokens, remaining_tool_ms, extra,
-        });
-        self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest
-                    .treadle_policy_prediction_policy()
-                    .call_learn(store, columns)
-            },
-            |()| Ok(()),
-        )
+        }));
+        check |()| Ok(());
     }
 }
 
