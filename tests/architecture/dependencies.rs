@@ -199,6 +199,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "treadle-auth",
             "treadle-endpoints",
+            "treadle-policy",
             "treadle-runs",
             "treadle-sandbox-apis",
             "treadle-server",

@@ -12,6 +12,7 @@ use std::time::Instant;
 use treadle_core::Core;
 use treadle_core::bindings::{BindingEvent, ChangeError};
 use treadle_model::{PolicyRef, ProgramId, Role, World};
+use utoipa::ToSchema;
 
 /// A change of a binding.
 pub enum Change {
@@ -146,15 +147,17 @@ pub struct BindingView {
 }
 
 /// A canary and its results.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = Canary)]
 pub struct CanaryView {
     /// The policy.
+    #[schema(value_type = String)]
     pub policy: PolicyRef,
     /// Its share of the programs.
     pub share: f64,
-    /// How much longer its steps take, as a share of the active policy's.
+    /// How much longer its steps take, as a share of the incumbent's.
     pub regret: f64,
-    /// Steps of both shares.
+    /// Steps of both shares, in milliseconds.
     pub trial: Trial,
 }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use treadle_core::CacheAction;
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
+use utoipa::ToSchema;
 
 /// Maximum number of questions that wait for shadows. Other tasks are not limited: there is one for
 /// each change of a binding and each policy that failed, and the driver must neither wait for the
@@ -27,29 +28,34 @@ const COMPARISONS_MAX: usize = 64;
 /// Maximum number of rows that are compared pair by pair.
 const COMPARED_ROWS_MAX: usize = 256;
 
-/// A question that a shadow answered too.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One question that a shadow also answered.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = ShadowComparison)]
 pub struct Comparison {
-    /// When it was asked, by the scheduler's clock.
+    /// When it was asked, in milliseconds on the scheduler's clock.
     pub at_ms: u64,
-    /// The function called.
+    /// The kind of question.
     pub question: &'static str,
-    /// Number of rows.
+    /// Its rows.
     pub rows: usize,
-    /// From 0 to 1: for orders, the share of pairs of programs in the same order; for weights, 1
-    /// less the mean difference; for caches, the share with the same action.
+    /// Share of pairs of programs in the same order; for weights, 1 minus the mean difference; for
+    /// caches, the share with the same outcome.
     pub agreement: f64,
-    /// The program that the bound policy put first; for cache actions, the first whose cache does
-    /// not stay.
+    /// The program that the bound policy put first, by its number.
+    // For caches, the first that does not stay.
+    #[schema(value_type = Option<u64>)]
     pub bound_first: Option<ProgramId>,
     /// The program that the shadow put first.
+    #[schema(value_type = Option<u64>)]
     pub shadow_first: Option<ProgramId>,
 }
 
-/// The results of a shadow so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// A policy that answers beside the active one, and their agreement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = Shadow)]
 pub struct ShadowReport {
     /// The policy.
+    #[schema(value_type = Option<String>)]
     pub policy: Option<PolicyRef>,
     /// Questions that it answered.
     pub answered: u64,
@@ -61,9 +67,10 @@ pub struct ShadowReport {
     pub skipped: u64,
     /// Answers with the same first program as the bound policy's.
     pub same_first: u64,
-    /// Mean agreement of all answers.
+    /// Mean agreement of all answers, from 0 to 1.
     pub agreement: f64,
     /// The latest comparisons, newest last.
+    #[schema(value_type = Vec<Comparison>)]
     pub recent: VecDeque<Comparison>,
 }
 

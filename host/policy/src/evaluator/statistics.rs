@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::PolicyFault;
+use utoipa::ToSchema;
 
 /// Maximum number of versions; the one asked least recently is dropped.
 const VERSIONS_MAX: usize = 256;
@@ -16,27 +17,29 @@ pub const LATENCY_BOUNDS_US: [u64; 12] =
 /// Number of latest answers of a version whose times are kept.
 const TIMES_MAX: usize = 512;
 
-/// Statistics of questions so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Outcomes of the questions to all policies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = PolicyTotals)]
 pub struct PolicyStatistics {
     /// Questions answered by bound policies.
     pub answered: u64,
-    /// Questions that a built-in default had to answer.
+    /// Questions that a built-in default answered instead.
     pub fallbacks: u64,
     /// Faults of bound policies.
     pub faults: u64,
-    /// The latest fault, in words.
+    /// The latest fault, as readable text.
     pub latest_fault: Option<String>,
     /// Time spent on answers, in microseconds.
     pub asked_us: u64,
     /// The slowest answer, in microseconds.
     pub slowest_us: u64,
     /// Fuel used on answers, about one unit per instruction; 0 unless policies are limited by fuel
-    /// instead of time.
+    /// instead of time, as in replays. Clients are not shown it.
+    #[serde(skip)]
     pub fuel: u64,
-    /// Number of times that another policy was bound.
+    /// How often another policy was bound.
     pub swaps: u64,
-    /// Number of rollbacks after repeated faults or for regret.
+    /// How often a binding was rolled back, after repeated faults or because of its regret.
     pub rollbacks: u64,
     /// The longest delay of decisions by a change of bindings, in microseconds.
     pub slowest_swap_us: u64,

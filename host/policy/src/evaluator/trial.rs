@@ -5,6 +5,7 @@
 //! canary: its regret.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// When a canary is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,13 +29,15 @@ impl Default for TrialLimits {
 /// Standard errors by which the means must differ beyond the tolerated regret.
 const STANDARD_ERRORS: f64 = 3.0;
 
-/// Count, mean and variance of a stream of numbers, by Welford's method.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Times of steps, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = StepTimes)]
 pub struct Spread {
-    /// Number of values.
+    /// Number of steps.
     pub count: u64,
     /// Their mean.
     pub mean: f64,
+    /// Sum of the squares of the differences from the mean, by Welford's method.
     #[serde(skip)]
     squares: f64,
 }
@@ -57,10 +60,11 @@ impl Spread {
     }
 }
 
-/// The step times of both shares, in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Results of the two shares so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = CanaryTrial)]
 pub struct Trial {
-    /// Steps of the active policy's programs.
+    /// Steps of the incumbent's programs.
     pub incumbent: Spread,
     /// Steps of the canary's programs.
     pub canary: Spread,

@@ -2,7 +2,6 @@
 
 use super::Endpoint;
 use super::plugins::{failed, visible};
-use super::policy_views::{Canary, PolicyTotals, Shadow};
 use super::{refuse, stopped};
 use crate::app::App;
 use axum::extract::State;
@@ -17,7 +16,9 @@ use treadle_endpoints::arguments::{Body, Query, name};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{delete, get, post, put};
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
+use treadle_policy::evaluator::{
+    BindingView, CanaryView, Changed, EVERYONE, PolicyStatistics, Role, Scope, ShadowReport,
+};
 use treadle_registry::{BindRequest, RegistryError};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
@@ -56,7 +57,7 @@ struct Bindings {
     bindings: Vec<BindingShown>,
     /// Outcomes of all questions; only for callers who see all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
-    statistics: Option<PolicyTotals>,
+    statistics: Option<PolicyStatistics>,
 }
 
 /// The state of one binding.
@@ -81,9 +82,9 @@ struct OtherRoles {
     #[schema(value_type = Option<String>)]
     previous: Option<PolicyRef>,
     /// The policy on trial.
-    canary: Option<Canary>,
+    canary: Option<CanaryView>,
     /// The shadow policy and its agreement with the active one.
-    shadow: Option<Shadow>,
+    shadow: Option<ShadowReport>,
     /// The stored configuration of each role in use: active, canary, shadow, previous.
     on_record: BTreeMap<&'static str, OnRecord>,
 }
@@ -128,7 +129,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Bindings> {
         .filter_map(|view| shown(&caller, view, &records, alone));
     Ok(Json(Bindings {
         bindings: shown.collect(),
-        statistics: alone.then(|| statistics.into()),
+        statistics: alone.then_some(statistics),
     }))
 }
 
@@ -152,8 +153,8 @@ fn shown(
         policy: view.policy,
         roles: (alone || !is_everyones).then_some(OtherRoles {
             previous: view.previous,
-            canary: view.canary.map(Into::into),
-            shadow: view.shadow.map(Into::into),
+            canary: view.canary,
+            shadow: view.shadow,
             on_record: OnRecord::all(records.roles(view.world, view.job.as_str())),
         }),
     })
