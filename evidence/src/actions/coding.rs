@@ -99,7 +99,7 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
 fn against_pods(cell: &Cell, trajectories: &[Trajectory], ours: &Outcome, found: &mut Found) {
     let label = &cell.label;
     let ours_s = ours.act_s();
-    let of = |pod| pods(cell.nodes, cell.node_cores, pod);
+    let of = |(request_milli, limit)| pods(cell.nodes, cell.node_cores, request_milli, limit);
     let paper = of(PAPER_POD).run(trajectories);
     let mut ratio = |name: &str, value: f64| {
         found.put(format!("coding.ratio.{name}.{label}"), value);

@@ -22,7 +22,7 @@ const SYSTEMS: [(&str, System); 2] = [("no_tier", NO_TIER), ("tier", FORESIGHT)]
 pub(super) fn run(seed: u64, small: bool, found: &mut Found) {
     let scene = scene(seed, small);
     for (tier, system) in SYSTEMS {
-        let free = measure(&scene, &system, Surroundings::default(), (true, true));
+        let free = measure(&scene, &system, Surroundings::default(), true, true);
         let busy = free.steps_per_min / 60.0 * mean_tool_s(&scene.runs);
         for (label, of_busy) in CORES {
             let cores = ((busy * of_busy).round() as u64).max(1);
@@ -30,7 +30,7 @@ pub(super) fn run(seed: u64, small: bool, found: &mut Found) {
                 tool_cores: Some(cores),
                 ..Surroundings::default()
             };
-            let of = |order, retention| measure(&scene, &system, around, (order, retention));
+            let of = |order, retention| measure(&scene, &system, around, order, retention);
             let mut without = None;
             for (name, order, retention) in DIRECTIONS {
                 let report = of(order, retention);
@@ -51,7 +51,8 @@ fn measure(
     scene: &Scenario,
     system: &System,
     around: Surroundings<'_>,
-    (joint_order, joint_retention): (bool, bool),
+    joint_order: bool,
+    joint_retention: bool,
 ) -> Report {
     let mut options = scene.options(system, scene.kv_tokens(KV_SHARE));
     options.core.actions.joint_order = joint_order;

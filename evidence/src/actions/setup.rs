@@ -18,7 +18,7 @@ const POD_STARTS_PER_S: f64 = 20.0;
 pub(super) const PAPER_POD: (u64, u32) = (500, 4);
 
 /// Pods of a cluster.
-pub(super) fn pods(nodes: u32, node_cores: u32, (request_milli, limit): (u64, u32)) -> Pods {
+pub(super) fn pods(nodes: u32, node_cores: u32, request_milli: u64, limit: u32) -> Pods {
     Pods {
         nodes,
         node_cores,

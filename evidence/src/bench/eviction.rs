@@ -135,12 +135,12 @@ impl EvictionArgs {
         for name in BUILT_IN {
             if self.scenes.iter().any(|wanted| wanted == name) {
                 let runs = built_in(name, seed)?;
-                scenes.push(self.scene(name, runs, (LIVE, seed), quick));
+                scenes.push(self.scene(name, runs, LIVE, seed, quick));
             }
         }
         if let Some(path) = &self.trace {
             let runs = recorded(path, seed)?;
-            scenes.push(self.scene("trace", runs, (TRACE_LIVE, seed), quick));
+            scenes.push(self.scene("trace", runs, TRACE_LIVE, seed, quick));
         }
         Ok(scenes)
     }
@@ -149,7 +149,8 @@ impl EvictionArgs {
         &self,
         name: &'static str,
         runs: Vec<AgentRun>,
-        (live, seed): (usize, u64),
+        live: usize,
+        seed: u64,
         quick: bool,
     ) -> Scenario {
         Scenario {

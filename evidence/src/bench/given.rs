@@ -121,7 +121,7 @@ impl Given {
             .clone_into(&mut self.model);
         let planned = PROMPT_TOKENS_MAX.min(self.context_tokens / 2) as u32;
         for number in 0..PROMPTS {
-            let (tokens, took) = self.ask(upstream, url, number, (planned, 1)).await?;
+            let (tokens, took) = self.ask(upstream, url, number, planned, 1).await?;
             if tokens == 0 {
                 return Err("its answer has no usage.prompt_tokens, which sizes need".to_owned());
             }
@@ -138,7 +138,8 @@ impl Given {
         upstream: &Upstream,
         url: &str,
         seed: u64,
-        (input_tokens, output_tokens): (u32, u32),
+        input_tokens: u32,
+        output_tokens: u32,
     ) -> Result<(u64, Duration), String> {
         let naming = Naming {
             header: None,
@@ -169,7 +170,7 @@ impl Given {
         let (upstream, url) = (Upstream::new(CONNECT_TIMEOUT), &self.urls[0]);
         let mut took_s = [0.0; 2];
         for (took_s, tokens) in took_s.iter_mut().zip([1, 1 + DECODED_TOKENS]) {
-            let each = (0..batch).map(|n| self.ask(&upstream, url, n, (SHORT_TOKENS, tokens)));
+            let each = (0..batch).map(|n| self.ask(&upstream, url, n, SHORT_TOKENS, tokens));
             let answers = try_join_all(each).await.map_err(BenchError::Ended)?;
             let all: f64 = answers.iter().map(|(_, took)| took.as_secs_f64()).sum();
             *took_s = all / batch as f64;

@@ -68,7 +68,7 @@ pub(super) fn replay(
                 continue;
             }
             for round in live.chunks(ROUND_MAX) {
-                let given = ask(policy, rollout, round, (steps, returned), extra)?;
+                let given = ask(policy, rollout, round, steps, returned, extra)?;
                 for (place, given) in round.iter().zip(given) {
                     let Some(look) = look else { break };
                     let look = &mut predictions[*place][look];
@@ -92,7 +92,8 @@ fn ask(
     policy: &mut impl PredictionPolicy,
     rollout: &Rollout,
     places: &[usize],
-    (steps, returned): (usize, bool),
+    steps: usize,
+    returned: bool,
     extra: &[&str],
 ) -> Result<Vec<Prediction>, PolicyError> {
     let row = |place: &usize| {

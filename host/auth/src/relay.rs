@@ -56,7 +56,8 @@ pub enum Way {
 pub fn mark(
     secret: &str,
     client: Option<SocketAddr>,
-    (method, uri): (&Method, &Uri),
+    method: &Method,
+    uri: &Uri,
     headers: &mut HeaderMap,
 ) {
     let client = client.map_or_else(String::new, |client| client.to_string());
@@ -70,7 +71,7 @@ pub fn mark(
 }
 
 /// Removes the mark from a request, and returns its meaning.
-pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMap) -> Way {
+pub fn take(secret: &str, method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Way {
     let (client, marked) = (headers.remove(CLIENT), headers.remove(PASSED_ON));
     let Some(marked) = marked else {
         return Way::Direct;
@@ -87,9 +88,11 @@ pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMa
 /// limits.
 pub fn vouch(
     secret: &str,
-    (tenant, scope): (&str, Option<Scope>),
+    tenant: &str,
+    scope: Option<Scope>,
     allowed: Option<&Allowed>,
-    (method, uri): (&Method, &Uri),
+    method: &Method,
+    uri: &Uri,
     headers: &mut HeaderMap,
 ) {
     let who = format!("{}:{tenant}", scope.map_or("none", Scope::as_str));
@@ -106,7 +109,8 @@ pub fn vouch(
 /// The caller that the daemon vouches for, with its tenant's limits; `None` without a valid proof.
 pub fn vouched(
     secret: &str,
-    (method, uri): (&Method, &Uri),
+    method: &Method,
+    uri: &Uri,
     headers: &mut HeaderMap,
 ) -> Option<Vouched> {
     let allowed = headers.remove(ALLOWED);
@@ -154,14 +158,11 @@ mod tests {
         let client: SocketAddr = "10.0.0.7:5000".parse().unwrap();
         let mut marked = HeaderMap::new();
         marked.insert(CLIENT, HeaderValue::from_static("6.6.6.6:6"));
-        assert_eq!(
-            take(SECRET, (&get, &here), &mut marked.clone()),
-            Way::Direct
-        );
-        mark(SECRET, Some(client), (&get, &uri), &mut marked);
+        assert_eq!(take(SECRET, &get, &here, &mut marked.clone()), Way::Direct);
+        mark(SECRET, Some(client), &get, &uri, &mut marked);
         let taken = |secret: &str, method: &Method, uri: &Uri, headers: &HeaderMap| {
             let mut headers = headers.clone();
-            let way = take(secret, (method, uri), &mut headers);
+            let way = take(secret, method, uri, &mut headers);
             assert!(headers.is_empty());
             way
         };
@@ -182,7 +183,7 @@ mod tests {
         marked.insert(PASSED_ON, HeaderValue::from_static("1"));
         assert_eq!(taken(SECRET, &get, &here, &marked), Way::Unproven);
         let mut unknown = HeaderMap::new();
-        mark(SECRET, None, (&get, &uri), &mut unknown);
+        mark(SECRET, None, &get, &uri, &mut unknown);
         assert_eq!(taken(SECRET, &get, &here, &unknown), Way::PassedOn(None));
     }
 
@@ -196,16 +197,18 @@ mod tests {
             limits: TenantLimits::default(),
         };
         let mut headers = HeaderMap::new();
-        assert_eq!(vouched(SECRET, (&get, &here), &mut headers), None);
+        assert_eq!(vouched(SECRET, &get, &here, &mut headers), None);
         vouch(
             SECRET,
-            ("red", Some(Scope::Job)),
+            "red",
+            Some(Scope::Job),
             Some(&allowed),
-            (&get, &uri),
+            &get,
+            &uri,
             &mut headers,
         );
         let of = |secret: &str, method: &Method, headers: &HeaderMap| {
-            vouched(secret, (method, &here), &mut headers.clone())
+            vouched(secret, method, &here, &mut headers.clone())
         };
         let who = |scope, allowed: Option<&Allowed>| {
             Some(Vouched {
@@ -224,11 +227,11 @@ mod tests {
         headers.insert(VOUCHED, HeaderValue::from_static("admin:red"));
         assert_eq!(of(SECRET, &get, &headers), None);
         let mut headers = HeaderMap::new();
-        vouch(SECRET, ("red", None), None, (&get, &uri), &mut headers);
+        vouch(SECRET, "red", None, None, &get, &uri, &mut headers);
         assert_eq!(of(SECRET, &get, &headers), who(None, None));
         // What proves where a request of a daemon's came from proves nothing here.
         let mut passed = HeaderMap::new();
-        mark(SECRET, None, (&get, &uri), &mut passed);
+        mark(SECRET, None, &get, &uri, &mut passed);
         passed.insert(VOUCHED, HeaderValue::from_static("admin:red"));
         assert_eq!(of(SECRET, &get, &passed), None);
     }

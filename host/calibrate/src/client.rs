@@ -14,7 +14,7 @@ use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 
 use super::CalibrateError;
 use super::disturbance::Watch;
-use treadle_engines::{Declared, read_engine};
+use treadle_engines::{Declared, Detected, read_engine};
 use treadle_http::Upstream;
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -90,7 +90,7 @@ impl Target {
             url: url.to_owned(),
             cause,
         };
-        let (kind, capacity) = read_engine(&upstream, url, Declared::default())
+        let Detected { kind, capacity } = read_engine(&upstream, url, Declared::default())
             .await
             .map_err(unreachable)?;
         let mut target = Self {

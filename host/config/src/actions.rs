@@ -65,6 +65,15 @@ section! {
     }
 }
 
+/// Cores and memory of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Its cores.
+    pub cores: u64,
+    /// Its memory.
+    pub memory_bytes: u64,
+}
+
 impl ActionsSection {
     pub(super) fn core(&self) -> ActionsConfig {
         ActionsConfig {
@@ -85,15 +94,17 @@ impl ActionsSection {
         Ok(())
     }
 
-    /// The part of the machine's cores, memory, GPUs and quotas that one of several shards gets.
+    /// The part of the machine's cores, memory, GPUs and quotas that a shard gets: `at` is its place
+    /// among `shards`.
     /// Each shard gets at least one core and one request at a time, but possibly no GPU.
     ///
     /// # Errors
     /// A quota that can't be parsed, or is too small to split among the shards.
     pub fn of_shard(
         &self,
-        (at, shards): (usize, usize),
-        (cores, bytes): (u64, u64),
+        at: usize,
+        shards: usize,
+        machine: Machine,
         gpus: &[String],
     ) -> Result<Self, ConfigError> {
         let (at, of) = (at as u64, shards.max(1) as u64);
@@ -112,8 +123,8 @@ impl ActionsSection {
         });
         let range = |end: u64| usize::try_from(gpus.len() as u64 * end / of).unwrap_or(0);
         Ok(Self {
-            cores: part(or(self.cores, cores)).max(1),
-            memory_bytes: part(or(self.memory_bytes, bytes / 4 * 3)),
+            cores: part(or(self.cores, machine.cores)).max(1),
+            memory_bytes: part(or(self.memory_bytes, machine.memory_bytes / 4 * 3)),
             gpus: gpus[range(at)..range(at + 1)].to_vec(),
             quotas: quotas.collect::<Result<_, _>>()?,
             requests_max: part(self.requests_max).max(1),
@@ -125,19 +136,15 @@ impl ActionsSection {
     ///
     /// # Errors
     /// A quota that can't be parsed.
-    pub fn resources(
-        &self,
-        (cores, bytes): (u64, u64),
-        gpus: usize,
-    ) -> Result<Vec<Resource>, ConfigError> {
+    pub fn resources(&self, machine: Machine, gpus: usize) -> Result<Vec<Resource>, ConfigError> {
         let or = |configured: u64, found: u64| if configured > 0 { configured } else { found };
         let units = |name: &str, total: u64| Resource {
             name: name.into(),
             supply: Supply::Units { total },
         };
-        let memory = or(self.memory_bytes, bytes / 4 * 3) >> 20;
+        let memory = or(self.memory_bytes, machine.memory_bytes / 4 * 3) >> 20;
         let mut resources = vec![
-            units(CPU, or(self.cores, cores)),
+            units(CPU, or(self.cores, machine.cores)),
             units(MEMORY, memory),
             units(REQUESTS, self.requests_max),
         ];
@@ -262,7 +269,11 @@ mod tests {
 
     #[test]
     fn what_is_not_configured_is_the_machines() {
-        let resources = ActionsSection::default().resources((8, 4 << 30), 0);
+        let machine = |memory_bytes| Machine {
+            cores: 8,
+            memory_bytes,
+        };
+        let resources = ActionsSection::default().resources(machine(4 << 30), 0);
         let resources = resources.expect("they are read");
         let totals: Vec<_> = resources
             .iter()
@@ -277,7 +288,7 @@ mod tests {
                 (REQUESTS, units(256))
             ]
         );
-        let resources = ActionsSection::default().resources((8, 1 << 30), 10);
+        let resources = ActionsSection::default().resources(machine(1 << 30), 10);
         let resources = resources.expect("they are read");
         let nodes = vec![8, 2];
         assert_eq!(resources[3].supply, Supply::Devices { nodes });
@@ -291,7 +302,11 @@ mod tests {
         ];
         let all = section(&quotas);
         let gpus = ["0", "1", "2", "3", "4"].map(str::to_owned);
-        let part = |at, of| all.of_shard((at, of), (5, 8 << 30), &gpus);
+        let machine = Machine {
+            cores: 5,
+            memory_bytes: 8 << 30,
+        };
+        let part = |at, of| all.of_shard(at, of, machine, &gpus);
         let parts = [0, 1].map(|at| part(at, 2).expect("it is dealt"));
         assert_eq!(parts.each_ref().map(|part| part.cores), [3, 2]);
         assert_eq!(parts.each_ref().map(|part| part.memory_bytes), [3 << 30; 2]);

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use actions::{ActionsSection, CPU, GPU, MEMORY, REQUESTS};
+pub use actions::{ActionsSection, CPU, GPU, MEMORY, Machine, REQUESTS};
 pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
 pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};

@@ -59,13 +59,13 @@ pub async fn release(
 /// Sends a GET request and returns the body. The error is text for people.
 pub async fn get(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
     let (headers, body) = (HeaderMap::new(), String::new());
-    send(upstream, (Method::GET, url, path), &headers, body).await
+    send(upstream, Method::GET, url, path, &headers, body).await
 }
 
 /// Sends a DELETE request and returns the body. The error is text for people.
 pub async fn delete(upstream: &Upstream, url: &str, path: &str) -> Result<Bytes, String> {
     let (headers, body) = (HeaderMap::new(), String::new());
-    send(upstream, (Method::DELETE, url, path), &headers, body).await
+    send(upstream, Method::DELETE, url, path, &headers, body).await
 }
 
 /// Sends a PUT request with a body and returns the response's.
@@ -75,7 +75,7 @@ pub async fn put(
     path: &str,
     body: String,
 ) -> Result<Bytes, String> {
-    send(upstream, (Method::PUT, url, path), &HeaderMap::new(), body).await
+    send(upstream, Method::PUT, url, path, &HeaderMap::new(), body).await
 }
 
 /// Sends a POST request with a body and returns the response's.
@@ -86,12 +86,14 @@ pub async fn post(
     headers: &HeaderMap,
     body: String,
 ) -> Result<Bytes, String> {
-    send(upstream, (Method::POST, url, path), headers, body).await
+    send(upstream, Method::POST, url, path, headers, body).await
 }
 
 async fn send(
     upstream: &Upstream,
-    (method, url, path): (Method, &str, &str),
+    method: Method,
+    url: &str,
+    path: &str,
     headers: &HeaderMap,
     body: String,
 ) -> Result<Bytes, String> {

@@ -48,10 +48,7 @@ pub(super) async fn answer_within(
     }
     let answered = match &shared.client {
         None => instant::answer(&shared, shape, &body, &faults),
-        Some(client) => {
-            let request = (shape, &headers, &*body, limit);
-            modelled(&shared, client, request, &faults).await
-        }
+        Some(client) => modelled(&shared, client, shape, &headers, &body, limit, &faults).await,
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -75,7 +72,10 @@ async fn misbehave_before(shared: &Shared, faults: &Faults) -> Result<(), ApiErr
 async fn modelled(
     shared: &Arc<Shared>,
     client: &EngineClient,
-    (shape, headers, body, limit): (Shape, &HeaderMap, &[u8], Limit),
+    shape: Shape,
+    headers: &HeaderMap,
+    body: &[u8],
+    limit: Limit,
     faults: &Faults,
 ) -> Result<Response, ApiError> {
     let fallback_id = shared.next_id.fetch_add(1, Ordering::Relaxed).to_string();

@@ -83,12 +83,21 @@ impl Declared {
     }
 }
 
+/// What an engine is, as last read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detected {
+    /// Its software.
+    pub kind: EngineKind,
+    /// Its memory and limits.
+    pub capacity: Capacity,
+}
+
 /// Queries the kind and capacity of an engine. Fails if it does not answer.
 pub async fn read_engine(
     upstream: &Upstream,
     url: &str,
     declared: Declared,
-) -> Result<(EngineKind, Capacity), String> {
+) -> Result<Detected, String> {
     let (kind, reading) = match declared.kind {
         Some(kind) => {
             let reading = read_as(upstream, url, kind).await;
@@ -111,7 +120,7 @@ pub async fn read_engine(
     }
     capacity.tokens = declared.capacity_tokens.or(capacity.tokens);
     capacity.gpus = declared.gpus.or(capacity.gpus);
-    Ok((kind, capacity))
+    Ok(Detected { kind, capacity })
 }
 
 /// Detects the software by an endpoint that only it has.

@@ -10,6 +10,6 @@ mod speed;
 pub mod transfers;
 mod watch;
 
-pub use adapter::{Declared, DeclaredSpeeds, read_engine};
+pub use adapter::{Declared, DeclaredSpeeds, Detected, read_engine};
 pub use drift::Drift;
 pub use watch::{EngineWatch, Found, WatchOptions};

@@ -1,7 +1,7 @@
 //! Watches engines: one task per engine probes its health and load, and reports changes to the
 //! scheduler.
 
-use super::adapter::{Declared, check_health, read_engine, read_facts, read_load};
+use super::adapter::{Declared, Detected, check_health, read_engine, read_facts, read_load};
 use super::capabilities::Capabilities;
 use super::drift::{Drift, DriftWatch};
 use super::models::report_models;
@@ -41,15 +41,18 @@ impl WatchOptions {
     /// measured.
     async fn measure(
         self,
-        (driver, upstream, worker, url): (&DriverHandle, &Upstream, WorkerId, &str),
-        (kind, capacity): (EngineKind, Capacity),
+        driver: &DriverHandle,
+        upstream: &Upstream,
+        worker: WorkerId,
+        url: &str,
+        engine: Detected,
     ) -> Option<Event> {
         let known = driver.worker(worker).await.ok().flatten();
         let in_use = known.is_some_and(|w| w.is_healthy());
-        if !self.measures || in_use || kind == EngineKind::Openai {
+        if !self.measures || in_use || engine.kind == EngineKind::Openai {
             return None;
         }
-        let measured = speeds(upstream, url, capacity).await?;
+        let measured = speeds(upstream, url, engine.capacity).await?;
         Some(Event::Program(ProgramEvent::WorkerSpeedRead {
             worker,
             prefill_tokens_per_s: (measured.prefill_tokens_per_s / self.time_scale) as u64,
@@ -139,28 +142,29 @@ impl EngineWatch {
         let told = told(worker, declared);
         let mut pages = RestPages::default();
         let rest = match &read {
-            Ok((kind, _)) => pages.read(&self.upstream, url, *kind).await,
+            Ok(engine) => pages.read(&self.upstream, url, engine.kind).await,
             Err(_) => None,
         };
         let speed = match &read {
-            Ok(read) if told.is_none() && rest.is_none() => {
-                let engine = (&self.driver, &self.upstream, worker, url);
-                self.options.measure(engine, *read).await
+            Ok(engine) if told.is_none() && rest.is_none() => {
+                let (driver, upstream) = (&self.driver, &self.upstream);
+                let measuring = self.options.measure(driver, upstream, worker, url, *engine);
+                measuring.await
             }
             _ => None,
         };
-        let (engine, capacity) = read.clone().unwrap_or((
-            declared.kind.unwrap_or(EngineKind::Openai),
-            Capacity {
+        let known = read.clone().unwrap_or(Detected {
+            kind: declared.kind.unwrap_or(EngineKind::Openai),
+            capacity: Capacity {
                 tokens: declared.capacity_tokens,
                 ..Capacity::default()
             },
-        ));
+        });
         let added = Event::Program(ProgramEvent::WorkerAdded {
             worker,
             url: url.into(),
-            engine,
-            capacity,
+            engine: known.kind,
+            capacity: known.capacity,
         });
         let _ = self.driver.event_committed(added).await;
         if let Some(told) = told {
@@ -183,7 +187,7 @@ impl EngineWatch {
                 if let Some(speed) = speed {
                     self.driver.event(speed);
                 }
-                for counted in count_samples(&self.upstream, url, engine).await {
+                for counted in count_samples(&self.upstream, url, known.kind).await {
                     self.driver.event(counted);
                 }
                 true
@@ -197,7 +201,7 @@ impl EngineWatch {
                 false
             }
         };
-        self.watch(worker, url, declared, (engine, capacity), answers);
+        self.watch(worker, url, declared, known, answers);
     }
 
     /// The last reported load of an engine.
@@ -239,7 +243,7 @@ impl EngineWatch {
         worker: WorkerId,
         url: &str,
         declared: Declared,
-        known: (EngineKind, Capacity),
+        known: Detected,
         healthy: bool,
     ) {
         self.capabilities.found(worker, None);
@@ -287,7 +291,7 @@ struct Look {
     worker: WorkerId,
     url: Box<str>,
     declared: Declared,
-    known: (EngineKind, Capacity),
+    known: Detected,
     healthy: bool,
     /// Why it accepts no steps, as last reported to the scheduler.
     rest: Option<Rest>,
@@ -314,7 +318,7 @@ impl Look {
             let held = self.driver.worker(self.worker).await.ok().flatten();
             self.healthy = held.as_ref().is_some_and(Worker::is_healthy);
             self.rest = held.and_then(|worker| worker.rest);
-            match check_health(&self.upstream, &self.url, self.known.0).await {
+            match check_health(&self.upstream, &self.url, self.known.kind).await {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(&cause),
             }
@@ -325,7 +329,7 @@ impl Look {
 
     /// Detects the engine's kind and abilities, which may have changed.
     async fn find(&self) {
-        let (url, kind) = (&*self.url, self.known.0);
+        let (url, kind) = (&*self.url, self.known.kind);
         let (facts, abilities) = tokio::join!(
             read_facts(&self.upstream, url, kind),
             self.node.abilities(url, kind)
@@ -350,23 +354,27 @@ impl Look {
             return self.read_load().await;
         }
         // It may be another process by now, with another cache.
-        if let Ok((engine, capacity)) = read_engine(&self.upstream, &self.url, self.declared).await
-        {
-            if self.known != (engine, capacity) {
-                self.known = (engine, capacity);
-                let worker = self.worker;
+        if let Ok(known) = read_engine(&self.upstream, &self.url, self.declared).await {
+            if self.known != known {
+                self.known = known;
                 self.driver
                     .event(Event::Program(ProgramEvent::WorkerCapacityRead {
-                        worker,
-                        engine,
-                        capacity,
+                        worker: self.worker,
+                        engine: known.kind,
+                        capacity: known.capacity,
                     }));
             }
             report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
-            let look = (&self.driver, &self.upstream, self.worker, &*self.url);
+            let measuring = self.options.measure(
+                &self.driver,
+                &self.upstream,
+                self.worker,
+                &self.url,
+                self.known,
+            );
             if self.declared.speeds.is_none()
                 && self.rest.is_none()
-                && let Some(speed) = self.options.measure(look, self.known).await
+                && let Some(speed) = measuring.await
             {
                 self.driver.event(speed);
             }
@@ -381,7 +389,7 @@ impl Look {
 
     /// Reads whether it accepts steps, and reports changes.
     async fn rests(&mut self) -> Option<Rest> {
-        let kind = self.known.0;
+        let kind = self.known.kind;
         let rest = self.pages.read(&self.upstream, &self.url, kind).await;
         if std::mem::replace(&mut self.rest, rest) != rest {
             let state = rest.map_or("awake", Rest::as_str);
@@ -393,10 +401,10 @@ impl Look {
 
     async fn read_load(&mut self) {
         let before = self.running_use().await;
-        let Some(mut load) = read_load(&self.upstream, &self.url, self.known.0).await else {
+        let Some(mut load) = read_load(&self.upstream, &self.url, self.known.kind).await else {
             return;
         };
-        load.capacity_tokens = self.known.1.tokens.or(load.capacity_tokens);
+        load.capacity_tokens = self.known.capacity.tokens.or(load.capacity_tokens);
         if let (Some(before), Some(after)) = (before, self.running_use().await)
             && let Some(drift) = self.watch.compare([before, after], &load)
         {
@@ -410,7 +418,7 @@ impl Look {
     /// The ledger's figure for an engine that reports only running requests; engines with slots
     /// report all slots.
     async fn running_use(&self) -> Option<RunningUse> {
-        if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
+        if !matches!(self.known.kind, EngineKind::Vllm | EngineKind::Sglang) {
             return None;
         }
         self.driver.running_use(self.worker).await.ok().flatten()

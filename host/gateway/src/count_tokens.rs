@@ -28,8 +28,8 @@ pub async fn count_tokens(app: Arc<GatewayState>, request: Request) -> Response<
         Err(error) => return error_response(&error),
     };
     let target = format!("{PATH}{}", call.query);
-    let target = (Method::POST, target.as_str());
-    let answer = ask(&app, &engine, target, &call.headers, call.body.clone()).await;
+    let body = call.body.clone();
+    let answer = ask(&app, &engine, Method::POST, &target, &call.headers, body).await;
     let lacks = |status| {
         matches!(
             status,
@@ -56,9 +56,8 @@ async fn tokenized(app: &GatewayState, engine: &Worker, call: &Forward) -> Optio
         body["model"] = model.as_str().into();
     }
     let body = Bytes::from(body.to_string());
-    let target = (Method::POST, "/tokenize");
-    let response = ask(app, engine, target, &call.headers, body).await.ok()?;
-    let counted = json_of(app, response).await?;
+    let response = ask(app, engine, Method::POST, "/tokenize", &call.headers, body);
+    let counted = json_of(app, response.await.ok()?).await?;
     let listed = || {
         counted["tokens"]
             .as_array()

@@ -38,7 +38,7 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
     let answer = async {
         let headers = headers_of(&app, &parts, &*crate::principal_of(&parts)?);
         let engine = engine_with(&app, None).await?;
-        ask(&app, &engine, (Method::GET, target), &headers, Bytes::new()).await
+        ask(&app, &engine, Method::GET, target, &headers, Bytes::new()).await
     };
     respond(answer.await)
 }
@@ -54,8 +54,8 @@ pub async fn forward_body(
         let call = Forward::read(&app, kind, request).await?;
         let engine = engine_with(&app, call.model.as_deref()).await?;
         let target = format!("{path}{}", call.query);
-        let target = (Method::POST, target.as_str());
-        ask(&app, &engine, target, &call.headers, call.body.clone()).await
+        let body = call.body.clone();
+        ask(&app, &engine, Method::POST, &target, &call.headers, body).await
     };
     respond(answer.await)
 }
@@ -142,7 +142,8 @@ pub(crate) async fn engine_with(
 pub(crate) async fn ask(
     app: &GatewayState,
     engine: &Worker,
-    (method, target): (Method, &str),
+    method: Method,
+    target: &str,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response<Incoming>, ErrorBody> {

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response};
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -31,10 +32,8 @@ pub async fn models(State(app): State<Arc<GatewayState>>, request: Request) -> R
         let query = parts.uri.query();
         let target = query.map_or(PATH.to_owned(), |query| format!("{PATH}?{query}"));
         if let [engine] = engines.as_slice() {
-            let target = (Method::GET, target.as_str());
-            return Ok(respond(
-                ask(&app, engine, target, &headers, bytes::Bytes::new()).await,
-            ));
+            let answer = ask(&app, engine, Method::GET, &target, &headers, Bytes::new());
+            return Ok(respond(answer.await));
         }
         let all = entries(&app, engines, &target, &headers).await?;
         Ok(Json(json!({"object": "list", "data": all})).into_response())
@@ -83,9 +82,8 @@ async fn entries(
     for engine in engines {
         let (app, target, headers) = (app.clone(), target.to_owned(), headers.clone());
         asked.spawn(async move {
-            let target = (Method::GET, target.as_str());
-            let answer = ask(&app, &engine, target, &headers, bytes::Bytes::new()).await;
-            let list = match answer {
+            let answer = ask(&app, &engine, Method::GET, &target, &headers, Bytes::new());
+            let list = match answer.await {
                 Ok(response) => Ok(json_of(&app, response).await),
                 Err(error) => Err(error),
             };

@@ -33,7 +33,9 @@ impl StepTrace {
     pub(crate) fn begin(
         endpoint: Endpoint,
         model: &str,
-        (program, job, step): (&str, &str, StepId),
+        program: &str,
+        job: &str,
+        step: StepId,
         headers: &HeaderMap,
     ) -> Self {
         let (operation, number) = (operation_of(endpoint), step.0);

@@ -15,7 +15,8 @@ use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 /// other responses are already complete. If the engine is notified, it ends the stream.
 pub(crate) fn withdrawable(
     response: Response<Body>,
-    (registration, endpoint): (Arc<Registration>, Endpoint),
+    registration: Arc<Registration>,
+    endpoint: Endpoint,
     engine_is_notified: bool,
 ) -> Response<Body> {
     let kind = response.headers().get(header::CONTENT_TYPE);

@@ -104,7 +104,8 @@ pub async fn serve(
         let attended = attend(
             http.clone(),
             router.clone(),
-            (stream, peer),
+            stream,
+            peer,
             tls.clone(),
             limits,
             closing.subscribe(),
@@ -137,7 +138,8 @@ async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) ->
 async fn attend(
     http: http1::Builder,
     router: Router,
-    (stream, peer): (TcpStream, SocketAddr),
+    stream: TcpStream,
+    peer: SocketAddr,
     tls: Option<Acceptor>,
     limits: ServeLimits,
     closed: watch::Receiver<bool>,

@@ -44,16 +44,19 @@ pub(crate) async fn spawn(
 ) -> Result<Started, SandboxError> {
     let system = |error| SandboxError::System("the command's streams", error);
     let [input, output, errors] = streams;
-    let input = input_of(input).map_err(system)?;
-    let output = pipe::Sender::from_owned_fd(output).map_err(system)?;
-    let errors = pipe::Sender::from_owned_fd(errors).map_err(system)?;
+    let streams = Streams {
+        input: input_of(input).map_err(system)?,
+        output: pipe::Sender::from_owned_fd(output).map_err(system)?,
+        errors: pipe::Sender::from_owned_fd(errors).map_err(system)?,
+    };
+    let has_input = streams.input.is_some();
     let mark = random_name(MARK_CHARS).map_err(|error| SandboxError::System("a name", error))?;
-    let text = script::command(&pod.name, &mark, &order, input.is_some());
+    let text = script::command(&pod.name, &mark, &order, has_input);
     let (tell, started) = oneshot::channel();
     // Runs to its end even if nobody waits for it any more, because a started command must be
     // tracked or ended.
     tokio::spawn(async move {
-        let starting = tokio::time::timeout(START_MAX, begin(&pod, &text, input.is_some()));
+        let starting = tokio::time::timeout(START_MAX, begin(&pod, &text, has_input));
         let begun = tokio::select! {
             begun = starting => begun.unwrap_or(Err(SandboxError::Gone)),
             _ = pod.ending() => Err(SandboxError::Gone),
@@ -79,7 +82,7 @@ pub(crate) async fn spawn(
         if tell.send(Ok(Started { id, pid, ended })).is_err() {
             end_lost(&pod, Some(pid), &mark).await;
         }
-        let told = follow(&pod, connection, (input, output, errors)).await;
+        let told = follow(&pod, connection, streams).await;
         let meant = meant(&pod, told, id).await;
         if meant == End::Gone && !pod.has_ended() {
             // Only its connection may be lost.
@@ -154,12 +157,20 @@ async fn first_line(from: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
+/// A command's standard streams.
+struct Streams {
+    input: Option<Reader>,
+    output: pipe::Sender,
+    errors: pipe::Sender,
+}
+
 /// Forwards streams until the command or its pod has ended.
-async fn follow(
-    pod: &ReadyPod,
-    begun: Connection,
-    (input, mut output, mut errors): (Option<Reader>, pipe::Sender, pipe::Sender),
-) -> Told {
+async fn follow(pod: &ReadyPod, begun: Connection, streams: Streams) -> Told {
+    let Streams {
+        input,
+        mut output,
+        mut errors,
+    } = streams;
     let Connection {
         mut stdin,
         mut stdout,

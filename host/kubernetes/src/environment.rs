@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use treadle_sandbox::{Entry, Environment, Order, SandboxError, Started};
+use treadle_sandbox::{Entry, Environment, Order, SandboxError, Started, UserIds};
 
 use crate::commands;
 use crate::files;
@@ -38,11 +38,11 @@ impl Environment for ReadyPod {
         files::open(self, path, bytes_max).await
     }
 
-    async fn create(&self, _: &str, _: u32, _: (u32, u32)) -> io::Result<File> {
+    async fn create(&self, _: &str, _: u32, _: UserIds) -> io::Result<File> {
         self.copies.make(&self.folder)
     }
 
-    async fn finish(&self, path: &str, mode: u32, owner: (u32, u32), file: File) -> io::Result<()> {
+    async fn finish(&self, path: &str, mode: u32, owner: UserIds, file: File) -> io::Result<()> {
         files::write(self, path, mode, owner, file).await
     }
 
@@ -54,7 +54,7 @@ impl Environment for ReadyPod {
         files::list(self, path, depth).await
     }
 
-    async fn make_folder(&self, path: &str, owner: (u32, u32)) -> io::Result<bool> {
+    async fn make_folder(&self, path: &str, owner: UserIds) -> io::Result<bool> {
         files::make_folder(self, path, owner).await
     }
 

@@ -88,7 +88,8 @@ pub(crate) async fn run(
     text: &str,
     input: Option<File>,
     output: impl AsyncWrite + Send + Unpin,
-    (output_max, max): (u64, Duration),
+    output_max: u64,
+    max: Duration,
 ) -> io::Result<Done> {
     let carried = carry(api, pod, text, input, output, output_max);
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the pod did not answer in time");

@@ -6,7 +6,7 @@ use std::io::{self, Seek};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use treadle_sandbox::{Entry, FileKind};
+use treadle_sandbox::{Entry, FileKind, UserIds};
 
 use crate::copies::{COPY_BYTES_MAX, too_long};
 use crate::exec::{self, Done};
@@ -53,7 +53,7 @@ fn named(path: &str) -> io::Result<(String, String)> {
 
 async fn told(pod: &ReadyPod, text: &str, output_max: u64) -> io::Result<String> {
     let mut output = Vec::new();
-    let done = carried(pod, text, None, &mut output, (output_max, MAX)).await;
+    let done = carried(pod, text, None, &mut output, output_max, MAX).await;
     done?;
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
@@ -63,10 +63,12 @@ async fn carried(
     text: &str,
     input: Option<File>,
     output: impl tokio::io::AsyncWrite + Send + Unpin,
-    bounds: (u64, Duration),
+    output_max: u64,
+    max: Duration,
 ) -> io::Result<()> {
     let text = format!("export LC_ALL=C; {text}");
-    let done = exec::run(&pod.api, &pod.name, &text, input, output, bounds).await?;
+    let name = &pod.name;
+    let done = exec::run(&pod.api, name, &text, input, output, output_max, max).await?;
     if done.code == 0 {
         Ok(())
     } else {
@@ -116,7 +118,8 @@ pub(crate) async fn open(pod: &ReadyPod, path: &str, bytes_max: u64) -> io::Resu
             copy.write_all(&piece[..read]).await?;
         }
     };
-    tokio::try_join!(carried(pod, &text, None, to, (asked, MOVE_MAX)), copying)?;
+    let carrying = carried(pod, &text, None, to, asked, MOVE_MAX);
+    tokio::try_join!(carrying, copying)?;
     let mut copy = copy.into_std().await;
     if copy.metadata()?.len() > bytes_max {
         return Err(too_long(io::ErrorKind::FileTooLarge, bytes_max));
@@ -130,7 +133,7 @@ pub(crate) async fn write(
     pod: &ReadyPod,
     path: &str,
     mode: u32,
-    owner: (u32, u32),
+    owner: UserIds,
     mut file: File,
 ) -> io::Result<()> {
     let (above, path) = named(path)?;
@@ -153,17 +156,17 @@ pub(crate) async fn write(
     );
     let input = (bytes > 0).then_some(file);
     let none = tokio::io::sink();
-    carried(pod, &text, input, none, (0, MOVE_MAX)).await
+    carried(pod, &text, input, none, 0, MOVE_MAX).await
 }
 
 /// A command that changes the owner of the file in a variable, unless it already is the default.
-fn chown(owner: (u32, u32), variable: &str, before: &str, after: &str) -> String {
-    if owner == (0, 0) {
+fn chown(owner: UserIds, variable: &str, before: &str, after: &str) -> String {
+    if owner == UserIds::ROOT {
         return String::new();
     }
     format!(
         "{before}chown {}:{} \"${variable}\"{after}",
-        owner.0, owner.1
+        owner.user, owner.group
     )
 }
 
@@ -243,14 +246,14 @@ fn entry(line: &str) -> Option<Entry> {
         },
         size: size.try_into().ok()?,
         mode: mode & 0o7777,
-        owner: (user.try_into().ok()?, group.try_into().ok()?),
+        owner: UserIds::new(user.try_into().ok()?, group.try_into().ok()?),
         modified: (modified, 0),
         target: None,
     })
 }
 
 /// Makes a folder and its missing parents. Returns whether it is new.
-pub(crate) async fn make_folder(pod: &ReadyPod, path: &str, owner: (u32, u32)) -> io::Result<bool> {
+pub(crate) async fn make_folder(pod: &ReadyPod, path: &str, owner: UserIds) -> io::Result<bool> {
     let text = format!(
         "p={}; [ -d \"$p\" ] && exit; [ -e \"$p\" ] && exit {NO_FOLDER}; mkdir -p \"$p\" {}&& echo new",
         quoted(&absolute(path)),
@@ -298,7 +301,7 @@ mod tests {
         );
         assert_eq!(
             (found.owner, found.modified),
-            ((1000, 100), (1_700_000_000, 0))
+            (UserIds::new(1000, 100), (1_700_000_000, 0))
         );
         for line in [
             "",

@@ -146,7 +146,7 @@ impl ReadyPod {
     /// Runs a script without output.
     pub(crate) async fn tell(&self, text: &str, max: Duration) -> io::Result<()> {
         let sink = tokio::io::sink();
-        exec::run(&self.api, &self.name, text, None, sink, (u64::MAX, max)).await?;
+        exec::run(&self.api, &self.name, text, None, sink, u64::MAX, max).await?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use treadle_sandbox::Order;
+use treadle_sandbox::{Order, UserIds};
 
 /// The command of an `exec`: a shell that reads a terminator line, then a script up to that line,
 /// and runs it. If the connection breaks before that, nothing runs.
@@ -58,7 +58,7 @@ pub(crate) fn command(sandbox: &str, mark: &str, order: &Order, has_input: bool)
         let _ = write!(script, " {}", quoted(&format!("{name}={value}")));
     }
     // Root is the user that the image runs as.
-    if let Some((user, group)) = order.user.filter(|user| *user != (0, 0)) {
+    if let Some(UserIds { user, group }) = order.user.filter(|ids| *ids != UserIds::ROOT) {
         let _ = write!(
             script,
             " setpriv --reuid={user} --regid={group} --clear-groups"

@@ -68,7 +68,7 @@ impl Link {
         let secret = self.secret.reveal();
         // The mark determines the node's shard.
         let path = format!("{PATH}?{}", self.hello.mark);
-        let dialled = dial(url, (&path, PROTOCOL), secret, &self.connector).await;
+        let dialled = dial(url, &path, PROTOCOL, secret, &self.connector).await;
         let (mut reader, mut writer) = dialled?;
         let hello = Hello {
             cordoned: self.identity.is_cordoned(),

@@ -56,8 +56,8 @@ pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
 /// Admits requests that the daemon vouches for.
 async fn let_in(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let asked = (&method, &uri);
-    let vouched = relay::vouched(door.secret.reveal(), asked, request.headers_mut());
+    let secret = door.secret.reveal();
+    let vouched = relay::vouched(secret, &method, &uri, request.headers_mut());
     let Some(Vouched {
         tenant,
         scope,

@@ -75,8 +75,8 @@ impl PluginRegistry {
     /// the driver. `None` if the built-in default has to answer.
     async fn own_instance(&self, world: World, job: &str) -> Option<BoundPolicy> {
         let (scope, bound) = self.driver.bound_for(world, job).await.ok()??;
-        let held = (&*bound.digest, &*bound.config);
-        let loaded = self.load(world, &scope, held, None).await;
+        let (digest, config) = (&bound.digest, &bound.config);
+        let loaded = self.load(world, &scope, digest, config, None).await;
         loaded.unwrap_or_else(|error| {
             let policy = &bound.policy;
             tracing::warn!(%policy, %error, "the policy was not loaded; the built-in default answers");

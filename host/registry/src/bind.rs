@@ -109,7 +109,7 @@ impl PluginRegistry {
             };
             let kept = state.filter(|_| role == Role::Active);
             let loaded = match self
-                .load(world, job, (&bound.digest, &bound.config), kept)
+                .load(world, job, &bound.digest, &bound.config, kept)
                 .await
             {
                 Ok(loaded) => loaded,
@@ -170,7 +170,7 @@ impl PluginRegistry {
             head.digest
         };
         let loaded = self
-            .load(world, job, (&digest, &request.config), None)
+            .load(world, job, &digest, &request.config, None)
             .await?;
         let policy = loaded
             .as_ref()
@@ -281,7 +281,8 @@ impl PluginRegistry {
         &self,
         world: World,
         job: &str,
-        (digest, config): (&str, &str),
+        digest: &str,
+        config: &str,
         kept: Option<&PolicyStateRow>,
     ) -> Result<Option<BoundPolicy>, RegistryError> {
         if digest == NATIVE {

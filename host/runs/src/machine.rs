@@ -1,6 +1,7 @@
 //! Resources of this machine.
 
 use std::path::PathBuf;
+use treadle_config::Machine;
 
 /// The assumed memory if the system does not report it.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
@@ -9,6 +10,14 @@ const MEMORY_UNKNOWN: u64 = 4 << 30;
 pub fn cores() -> u64 {
     let cores = std::thread::available_parallelism();
     cores.map_or(1, |cores| cores.get() as u64)
+}
+
+/// Its cores and its memory.
+pub fn measure() -> Machine {
+    Machine {
+        cores: cores(),
+        memory_bytes: memory_bytes(),
+    }
 }
 
 /// Bytes of memory.

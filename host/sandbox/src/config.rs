@@ -13,8 +13,10 @@ use crate::wire::Guard;
 /// The operator's configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {
-    /// A program that only calls [`sandbox_main`](crate::sandbox_main), and its arguments.
-    pub program: (PathBuf, Vec<OsString>),
+    /// A program that only calls [`sandbox_main`](crate::sandbox_main).
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
     /// This agent's folder for images and the files of sandboxes.
     pub folder: PathBuf,
     /// A cgroup of version 2 that is delegated to the agent; it makes its own if absent.
@@ -59,9 +61,15 @@ pub struct SandboxConfig {
 
 impl SandboxConfig {
     /// A configuration with default limits.
-    pub fn new(program: (PathBuf, Vec<OsString>), folder: PathBuf, cores: Vec<u32>) -> Self {
+    pub fn new(
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        folder: PathBuf,
+        cores: Vec<u32>,
+    ) -> Self {
         Self {
             program,
+            arguments,
             folder,
             cgroup: None,
             creations_max: 2 * cores.len().max(1),

@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn copies_count_until_removed_and_within_the_tenants_share() {
-        let program = (std::path::PathBuf::new(), Vec::new());
-        let mut config = SandboxConfig::new(program, std::path::PathBuf::new(), vec![0]);
+        let none = std::path::PathBuf::new();
+        let mut config = SandboxConfig::new(none.clone(), Vec::new(), none, vec![0]);
         config.copies_bytes_max = 100;
         config.shares = Arc::new(Halves);
         let copies = Copies::default();

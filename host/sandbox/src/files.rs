@@ -14,6 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of entries in a listing.
 const ENTRIES_MAX: usize = 100_000;
@@ -39,11 +40,30 @@ pub struct Entry {
     /// Permission bits.
     pub mode: u32,
     /// User and group inside.
-    pub owner: (u32, u32),
+    pub owner: UserIds,
     /// Seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
     /// Target of a link.
     pub target: Option<String>,
+}
+
+/// A user and a group, by their ids inside a sandbox.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct UserIds {
+    /// The user's id.
+    pub user: u32,
+    /// The group's id.
+    pub group: u32,
+}
+
+impl UserIds {
+    /// The root user and its group.
+    pub const ROOT: Self = Self::new(0, 0);
+
+    /// A user and a group.
+    pub const fn new(user: u32, group: u32) -> Self {
+        Self { user, group }
+    }
 }
 
 /// Type of a file.
@@ -66,7 +86,7 @@ pub(crate) struct Files<'a> {
     /// The first user id of the machine that belongs to the sandbox.
     pub(crate) uid: u32,
     /// Owner inside the sandbox of new files.
-    pub(crate) owner: (u32, u32),
+    pub(crate) owner: UserIds,
     /// Whether paths may leave the root, so that a test can prove that the protection is needed.
     pub(crate) is_unbounded: bool,
 }
@@ -179,7 +199,7 @@ impl Files<'_> {
 
     /// Sets the owner of a new file.
     fn give(&self, file: impl AsFd) -> io::Result<()> {
-        let (user, group) = self.owner;
+        let UserIds { user, group } = self.owner;
         Ok(fchown(
             file,
             Some(Uid::from_raw(self.uid.saturating_add(user))),
@@ -233,7 +253,7 @@ impl Files<'_> {
             kind,
             size: stat.st_size.max(0) as u64,
             mode: stat.st_mode & 0o7777,
-            owner: (inside(stat.st_uid), inside(stat.st_gid)),
+            owner: UserIds::new(inside(stat.st_uid), inside(stat.st_gid)),
             modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
             target: target.map(|target| target.to_string_lossy().into_owned()),
         })

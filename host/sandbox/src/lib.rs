@@ -48,7 +48,7 @@ pub use agent::Counters;
 pub use clock::{MachineClock, ThisMachine};
 pub use config::SandboxConfig;
 pub use error::SandboxError;
-pub use files::{Entry, FileKind};
+pub use files::{Entry, FileKind, UserIds};
 pub use images::{ImageSources, SYSTEM_IMAGE};
 pub use inside::sandbox_main;
 pub use machine::{Look, look};

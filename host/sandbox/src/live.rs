@@ -21,7 +21,7 @@ use crate::blocking::blocking;
 use crate::channel;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::files::{Entry, Files};
+use crate::files::{Entry, Files, UserIds};
 use crate::hosts;
 use crate::platform::{self, End, Environment, Started};
 use crate::wire::{Guard, Order, Reply, Setup};
@@ -35,7 +35,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// Home of root inside.
 const HOME: &str = "/root";
 /// User and group of root inside.
-const ROOT: (u32, u32) = (0, 0);
+const ROOT: UserIds = UserIds::ROOT;
 
 /// The processes of a sandbox, all of which end when this is dropped.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Live {
         procs: &[PathBuf],
     ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = channel::pair()?;
-        let (program, args) = &config.program;
+        let (program, args) = (&config.program, &config.arguments);
         let without = serde_json::to_string(&config.without)?;
         let keeper = Command::new(program)
             .args(args)
@@ -129,7 +129,7 @@ impl Live {
     /// Runs an operation on its files; new files get this owner.
     async fn files<T: Send + 'static>(
         &self,
-        owner: (u32, u32),
+        owner: UserIds,
         work: impl FnOnce(Files<'_>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let (root, uid, is_unbounded) = (self.root.clone(), self.uid, self.is_unbounded);
@@ -196,13 +196,13 @@ impl Environment for Live {
             .await
     }
 
-    async fn create(&self, path: &str, mode: u32, owner: (u32, u32)) -> io::Result<File> {
+    async fn create(&self, path: &str, mode: u32, owner: UserIds) -> io::Result<File> {
         let path = path.to_owned();
         self.files(owner, move |files| files.create(&path, mode))
             .await
     }
 
-    async fn finish(&self, _: &str, _: u32, _: (u32, u32), _: File) -> io::Result<()> {
+    async fn finish(&self, _: &str, _: u32, _: UserIds, _: File) -> io::Result<()> {
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Environment for Live {
             .await
     }
 
-    async fn make_folder(&self, path: &str, owner: (u32, u32)) -> io::Result<bool> {
+    async fn make_folder(&self, path: &str, owner: UserIds) -> io::Result<bool> {
         let path = path.to_owned();
         self.files(owner, move |files| files.make_folders(Path::new(&path)))
             .await

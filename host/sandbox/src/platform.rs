@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use crate::error::SandboxError;
-use crate::files::Entry;
+use crate::files::{Entry, UserIds};
 use crate::record::Record;
 
 /// A system on which sandboxes are made.
@@ -153,10 +153,10 @@ pub trait Environment: Debug + Send + Sync {
 
     /// Creates or truncates a file for writing, including missing folders. New ones belong to
     /// `owner`.
-    async fn create(&self, path: &str, mode: u32, owner: (u32, u32)) -> io::Result<File>;
+    async fn create(&self, path: &str, mode: u32, owner: UserIds) -> io::Result<File>;
 
     /// Moves a completely written file to its place.
-    async fn finish(&self, path: &str, mode: u32, owner: (u32, u32), file: File) -> io::Result<()>;
+    async fn finish(&self, path: &str, mode: u32, owner: UserIds, file: File) -> io::Result<()>;
 
     /// The entry of a path; links are not followed.
     async fn stat(&self, path: &str) -> io::Result<Entry>;
@@ -165,7 +165,7 @@ pub trait Environment: Debug + Send + Sync {
     async fn list(&self, path: &str, depth: u32) -> io::Result<Vec<Entry>>;
 
     /// Makes a folder and its missing parents. Returns whether it is new.
-    async fn make_folder(&self, path: &str, owner: (u32, u32)) -> io::Result<bool>;
+    async fn make_folder(&self, path: &str, owner: UserIds) -> io::Result<bool>;
 
     /// Renames a file or folder.
     async fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -184,7 +184,7 @@ pub struct Order {
     /// Working folder; the environment's default if empty.
     pub cwd: String,
     /// User and group inside; the environment's default if `None`.
-    pub user: Option<(u32, u32)>,
+    pub user: Option<UserIds>,
     /// Whether standard error is merged into standard output.
     pub merged: bool,
 }

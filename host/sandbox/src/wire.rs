@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::UserIds;
+
 /// The setup of a sandbox. Paths are those of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
@@ -75,7 +77,7 @@ pub(crate) enum Order {
         env: BTreeMap<String, String>,
         cwd: String,
         /// User and group inside.
-        user: (u32, u32),
+        user: UserIds,
     },
     /// Send a signal to a command's first process, or kill its whole process tree.
     Signal { id: u64, signal: i32, tree: bool },

@@ -186,7 +186,7 @@ pub fn work(
             "none of its runs fits the engines; give them more memory with `kv_fraction`",
         ));
     }
-    Ok(work_of(runs, shape, profile, (kv_tokens, peak)))
+    Ok(work_of(runs, shape, profile, kv_tokens, peak))
 }
 
 /// A workload of a trace's runs, with engines whose memory is a share of the peak demand.
@@ -194,7 +194,8 @@ fn work_of(
     runs: Vec<AgentRun>,
     shape: &TraceShape,
     profile: &EngineProfile,
-    (kv_tokens, peak): (u64, f64),
+    kv_tokens: u64,
+    peak: f64,
 ) -> TraceWork {
     let mut workload = Workload::of_runs(runs, shape.live as usize);
     let worker = |number| RecordedWorker {

@@ -175,9 +175,9 @@ impl Conditions {
         };
         // Engines keep the caches of the systems before: each system gets texts of its own.
         let salt = content_hash(&system.name.bytes().map(u64::from).collect::<Vec<_>>());
-        let said = (given.model.clone(), about.seed ^ salt);
-        let seen = self.seen(system, &behind, said, load).await?;
-        Ok(self.outcome(about, given.tokens, seen, EngineCounts::default()))
+        let model = given.model.clone();
+        let run = self.observe(system, &behind, model, about.seed ^ salt, load);
+        Ok(self.outcome(about, given.tokens, run.await?, EngineCounts::default()))
     }
 
     async fn on_simulated(
@@ -217,21 +217,22 @@ impl Conditions {
             prefill_tokens_per_s: prefill,
             time_scale: self.time_scale,
         };
-        let said = (options.model, about.seed);
-        let seen = self.seen(system, &behind, said, load).await;
+        let run = self.observe(system, &behind, options.model, about.seed, load);
+        let run = run.await;
         let counts = EngineCounts::of(&engines).await;
         for engine in engines {
             engine.shutdown().await;
         }
-        Ok(self.outcome(about, kv_tokens, seen?, counts))
+        Ok(self.outcome(about, kv_tokens, run?, counts))
     }
 
     /// What is seen of a system in front of engines, from its start to its end.
-    async fn seen(
+    async fn observe(
         &self,
         system: &System,
         behind: &Behind<'_>,
-        (model, seed): (String, u64),
+        model: String,
+        seed: u64,
         load: Load,
     ) -> Result<Seen, BenchError> {
         let front = Front::start(system, behind).await?;

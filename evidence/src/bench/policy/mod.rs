@@ -28,11 +28,30 @@ const ROWS: [usize; 4] = [1, 100, 1_000, 6_400];
 const TARGET_ROWS: usize = 1_000;
 /// Policies in other languages, with the time from upload to decisions that is
 /// aimed at, in seconds.
-const UPLOADS: [(&str, &str, f64); 3] = [
-    ("rust", "default-priority", 0.5),
-    ("typescript", "shortest-remaining-priority", 5.0),
-    ("python", "longest-waiting-priority", 20.0),
+const UPLOADS: [Upload; 3] = [
+    Upload {
+        language: "rust",
+        policy: "default-priority",
+        target_s: 0.5,
+    },
+    Upload {
+        language: "typescript",
+        policy: "shortest-remaining-priority",
+        target_s: 5.0,
+    },
+    Upload {
+        language: "python",
+        policy: "longest-waiting-priority",
+        target_s: 20.0,
+    },
 ];
+
+/// A policy that is uploaded, and the target for the time until it is active.
+struct Upload {
+    language: &'static str,
+    policy: &'static str,
+    target_s: f64,
+}
 
 /// Arguments of `treadle-bench policy`.
 #[derive(Args, Clone, Debug)]
@@ -220,7 +239,12 @@ impl PolicyArgs {
         Ok(())
     }
 
-    async fn upload(&self, (language, policy, target_s): (&str, &str, f64), quick: bool) -> Figure {
+    async fn upload(&self, upload: Upload, quick: bool) -> Figure {
+        let Upload {
+            language,
+            policy,
+            target_s,
+        } = upload;
         let name = format!("upload_to_active_s.{language}");
         let target = Target::AtMost(target_s);
         if quick && language != "rust" {

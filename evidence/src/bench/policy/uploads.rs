@@ -57,8 +57,9 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
     headers_of_bytes.insert(header::CONTENT_TYPE, binary);
     let uploaded = send(
         &upstream,
-        (Method::POST, "/api/v1/plugins"),
+        Method::POST,
         &url,
+        "/api/v1/plugins",
         &headers_of_bytes,
         bytes,
     );
@@ -70,8 +71,9 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
     let binding = binding.to_string().into();
     send(
         &upstream,
-        (Method::PUT, "/api/v1/bindings"),
+        Method::PUT,
         &url,
+        "/api/v1/bindings",
         &headers,
         binding,
     )
@@ -81,8 +83,9 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
 
 async fn send(
     upstream: &Upstream,
-    (method, path): (Method, &str),
+    method: Method,
     url: &str,
+    path: &str,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Value, String> {

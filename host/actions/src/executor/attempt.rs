@@ -60,7 +60,7 @@ pub(super) async fn run(slot: Slot, order: ActionOrder, stop: watch::Receiver<St
         stop,
     };
     let event = match attempt.run().await {
-        AttemptEnd::Over(outcome, output) => record(&parts, id, outcome, (&tenant, output)).await,
+        AttemptEnd::Over(outcome, output) => record(&parts, id, outcome, &tenant, output).await,
         AttemptEnd::Refused(retry_after) => {
             forget(&parts, id, quota.unwrap_or_default(), retry_after).await
         }
@@ -86,7 +86,8 @@ async fn record(
     parts: &Arc<Parts>,
     id: AttemptId,
     outcome: Outcome,
-    (tenant, bytes): (&str, Vec<u8>),
+    tenant: &str,
+    bytes: Vec<u8>,
 ) -> ActionEvent {
     let kept = if bytes.is_empty() {
         Ok(None)
@@ -115,7 +116,7 @@ async fn forget(
     let markers = parts.markers.clone();
     if let Err(error) = blocking(move || markers.erase(id)).await {
         let outcome = failed(format!("could not remove its marker: {error}"));
-        return record(parts, id, outcome, ("", Vec::new())).await;
+        return record(parts, id, outcome, "", Vec::new()).await;
     }
     parts.lock().held.remove(&id);
     let action = Some((id.action, id.attempt));

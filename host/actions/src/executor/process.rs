@@ -33,8 +33,8 @@ impl Attempt {
         let cores = self.granted(CPU).unwrap_or(0);
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let taken = self.parts.cores.take(cores);
-        let of = (supervisor.identity(), supervisor.cgroup());
-        let prepared = self.prepare(of, &taken).await;
+        let (identity, pen) = (supervisor.identity(), supervisor.cgroup());
+        let prepared = self.prepare(identity, pen, &taken).await;
         let is_stopped = *self.stop.borrow() != Stop::Not;
         let (cgroup, left) = match prepared {
             Ok(prepared) if !is_stopped => prepared,
@@ -64,7 +64,8 @@ impl Attempt {
     /// Makes its cgroup, and records its start.
     async fn prepare(
         &mut self,
-        (supervisor, pen): (Identity, Option<PathBuf>),
+        supervisor: Identity,
+        pen: Option<PathBuf>,
         taken: &Taken,
     ) -> io::Result<(Option<Cgroup>, Leftover)> {
         let (parts, id) = (self.parts.clone(), self.id);

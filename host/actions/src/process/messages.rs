@@ -10,11 +10,20 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::body::{ARGS_BYTES_MAX, ENV_BYTES_MAX, STDIN_BYTES_MAX};
 
+/// Limits of a frame.
+#[derive(Clone, Copy)]
+pub(super) struct FrameBytesMax {
+    /// Of its JSON.
+    pub(super) json: usize,
+    /// Of the raw bytes after it.
+    pub(super) tail: usize,
+}
+
 /// Longest request, since JSON may write a byte as six, and its longest standard input.
-pub(super) const REQUEST_BYTES_MAX: (usize, usize) = (
-    6 * (ARGS_BYTES_MAX + ENV_BYTES_MAX + (256 << 10)),
-    STDIN_BYTES_MAX,
-);
+pub(super) const REQUEST_BYTES_MAX: FrameBytesMax = FrameBytesMax {
+    json: 6 * (ARGS_BYTES_MAX + ENV_BYTES_MAX + (256 << 10)),
+    tail: STDIN_BYTES_MAX,
+};
 /// Longest reply, without output.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of both lengths.
@@ -99,7 +108,7 @@ pub(super) fn pack(message: &impl Serialize, tail: &[u8]) -> io::Result<Vec<u8>>
 /// The system's; `UnexpectedEof` at the end.
 pub(super) fn unpack<T: DeserializeOwned>(
     mut from: impl Read,
-    bytes_max: (usize, usize),
+    bytes_max: FrameBytesMax,
 ) -> io::Result<(T, Vec<u8>)> {
     let mut head = [0; HEAD_BYTES];
     from.read_exact(&mut head)?;
@@ -112,7 +121,7 @@ pub(super) fn unpack<T: DeserializeOwned>(
 /// The asynchronous form of [`unpack`].
 pub(super) async fn receive<T: DeserializeOwned>(
     mut from: impl AsyncRead + Unpin,
-    bytes_max: (usize, usize),
+    bytes_max: FrameBytesMax,
 ) -> io::Result<(T, Vec<u8>)> {
     let mut head = [0; HEAD_BYTES];
     from.read_exact(&mut head).await?;
@@ -122,10 +131,10 @@ pub(super) async fn receive<T: DeserializeOwned>(
     Ok((serde_json::from_slice(&json)?, tail))
 }
 
-fn room(head: [u8; HEAD_BYTES], bytes_max: (usize, usize)) -> io::Result<(Vec<u8>, Vec<u8>)> {
+fn room(head: [u8; HEAD_BYTES], bytes_max: FrameBytesMax) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let both = u64::from_be_bytes(head);
     let (json, tail) = ((both >> 32) as usize, (both & u64::from(u32::MAX)) as usize);
-    if json > bytes_max.0 || tail > bytes_max.1 {
+    if json > bytes_max.json || tail > bytes_max.tail {
         return Err(io::Error::other("a frame exceeds the size limit"));
     }
     Ok((vec![0; json], vec![0; tail]))

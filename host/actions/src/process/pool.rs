@@ -12,7 +12,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::leftovers::{Leftover, end_leftovers};
-use super::messages::{ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, pack, receive};
+use super::messages::{
+    FrameBytesMax, ProcessOrder, REPLY_BYTES_MAX, Reply, Report, Request, pack, receive,
+};
 use super::pens::{Pen, Pens};
 use super::tree::Identity;
 use super::{Stop, stopped};
@@ -225,8 +227,10 @@ impl Supervisor {
     ) -> io::Result<(Ended, bool)> {
         let (to, from) = (&mut self.to, &mut self.from);
         let request = pack(&Request::Run(Box::new(order.clone())), stdin)?;
-        let output_bytes_max = order.output_bytes_max.saturating_add(MARK_BYTES_MAX);
-        let bytes_max = (REPLY_BYTES_MAX, output_bytes_max);
+        let bytes_max = FrameBytesMax {
+            json: REPLY_BYTES_MAX,
+            tail: order.output_bytes_max.saturating_add(MARK_BYTES_MAX),
+        };
         let telling = async {
             to.write_all(&request).await?;
             drop(request);

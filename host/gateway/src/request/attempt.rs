@@ -73,7 +73,8 @@ pub(super) async fn attempt(
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
-    (last_instruction, pieces): (&mut Option<Instruction>, &mut Pieces),
+    last_instruction: &mut Option<Instruction>,
+    pieces: &mut Pieces,
 ) -> Outcome {
     let piece = pieces.next(call, dispatch.interruptible);
     let engine = dispatch.engine;
@@ -89,8 +90,16 @@ pub(super) async fn attempt(
         call.runs_on();
     }
     if let Some(piece) = piece {
-        let piece = (piece, pieces);
-        return attempt_piece(call, dispatch, piece, instructions, guard, last_instruction).await;
+        let attempt = attempt_piece(
+            call,
+            dispatch,
+            piece,
+            pieces,
+            instructions,
+            guard,
+            last_instruction,
+        );
+        return attempt.await;
     }
     let request = asked.as_ref().map_or(&call.body, |(request, _)| request);
     let answer = tokio::select! {
@@ -163,7 +172,7 @@ async fn exchange(
         };
     }
     if parts.status.is_success() && is_stream(&parts) {
-        return begun_stream(call, dispatch, (parts, body), deadline).await;
+        return begun_stream(call, dispatch, parts, body, deadline).await;
     }
     let room = InUse::new([call.app.room.answers.clone()]);
     match gather(&parts, body, call.app.answer_bytes_max, room).await? {
@@ -183,7 +192,8 @@ async fn exchange(
 async fn begun_stream(
     call: &Call,
     dispatch: &Dispatch,
-    (parts, body): (Parts, Incoming),
+    parts: Parts,
+    body: Incoming,
     deadline: Instant,
 ) -> Result<Answer, Cause> {
     let mut begun = first_event(body).await?;

@@ -237,9 +237,9 @@ async fn accept(
             .put(&identity.job, &identity.program, excerpt_of(&body));
     }
     let program = identity.program;
-    let of = (&*program, &*identity.job, step);
     let model = known_model(head.model.as_deref());
-    let trace = StepTrace::begin(endpoint, model, of, &parts.headers);
+    let job = &*identity.job;
+    let trace = StepTrace::begin(endpoint, model, &program, job, step, &parts.headers);
     let headers = for_engines(&parts.headers, &app.pass_fields, is_alone);
     let client = app.scheduler.client(&identity.job);
     Ok((
@@ -396,18 +396,19 @@ async fn follow(
                 // SGLang is asked to abort and responds with its output so far; other engines
                 // notice the closed connection.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
-                let so_far = (&mut last_instruction, &mut pieces);
+                let last = &mut last_instruction;
+                let attempt =
+                    attempt_by_path(call, &dispatch, &mut instructions, guard, last, &mut pieces);
                 let outcome = tokio::select! {
-                    outcome =
-                        attempt_by_path(call, &dispatch, &mut instructions, guard, so_far) => outcome,
+                    outcome = attempt => outcome,
                     () = registration.withdrawn(answers_aborts) => {
                         return aborted(call, &pieces);
                     }
                 };
                 match outcome {
                     Outcome::Answered(response) => {
-                        let of = (registration, call.endpoint);
-                        return withdrawable(response, of, answers_aborts);
+                        let endpoint = call.endpoint;
+                        return withdrawable(response, registration, endpoint, answers_aborts);
                     }
                     Outcome::Interrupted(unsettled) => {
                         guard = unsettled;

@@ -249,7 +249,8 @@ fn ended_by_length(endpoint: Endpoint, mut answer: Value) -> String {
 pub(super) async fn attempt_piece(
     call: &Call,
     dispatch: &Dispatch,
-    (piece, pieces): (Piece, &mut Pieces),
+    piece: Piece,
+    pieces: &mut Pieces,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
     last_instruction: &mut Option<Instruction>,
@@ -262,9 +263,9 @@ pub(super) async fn attempt_piece(
             answer = &mut exchange => break answer.map_err(Ended::Failed),
             ended = ended(instructions, piece.is_interruptible(), last_instruction) => match ended {
                 Ended::Failed(cause) => break Err(Ended::Failed(cause)),
-                Ended::Interrupted => if let Some(abort) = piece.abort.clone().filter(|_| !was_asked) {
+                Ended::Interrupted => if let Some((path, body)) = piece.abort.clone().filter(|_| !was_asked) {
                     was_asked = true;
-                    aborting = Some(Box::pin(ask_to_abort(call, dispatch, abort)));
+                    aborting = Some(Box::pin(ask_to_abort(call, dispatch, path, body)));
                 },
             },
             cause = outcome_of(&mut aborting) => {
@@ -293,11 +294,7 @@ pub(super) async fn attempt_piece(
 
 /// Asks the engine to abort a request. Returns the obstacle: if the abort works, the request's
 /// response arrives first.
-async fn ask_to_abort(
-    call: &Call,
-    dispatch: &Dispatch,
-    (path, body): (&'static str, Bytes),
-) -> String {
+async fn ask_to_abort(call: &Call, dispatch: &Dispatch, path: &'static str, body: Bytes) -> String {
     for _ in 0..ABORTS_MAX {
         let upstream = &call.app.upstream;
         let sent = upstream.send(

@@ -253,17 +253,32 @@ pub(super) async fn attempt_by_path(
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
-    (last_instruction, pieces): (&mut Option<Instruction>, &mut Pieces),
+    last_instruction: &mut Option<Instruction>,
+    pieces: &mut Pieces,
 ) -> Outcome {
     let Some(responses) = &call.responses else {
-        let so_far = (last_instruction, pieces);
-        return attempt(call, dispatch, instructions, guard, so_far).await;
+        return attempt(
+            call,
+            dispatch,
+            instructions,
+            guard,
+            last_instruction,
+            pieces,
+        )
+        .await;
     };
     let unsupported = &call.app.responses.unsupported;
     let (mut guard, mut is_new) = (guard, false);
     if !unsupported.contains(&dispatch.url) {
-        let so_far = (&mut *last_instruction, &mut *pieces);
-        match attempt(call, dispatch, instructions, guard, so_far).await {
+        let attempt = attempt(
+            call,
+            dispatch,
+            instructions,
+            guard,
+            last_instruction,
+            pieces,
+        );
+        match attempt.await {
             Outcome::Unserved(unsettled, status) => {
                 (guard, is_new) = (unsettled, lacks_path(status));
             }
@@ -280,8 +295,15 @@ pub(super) async fn attempt_by_path(
             return Outcome::Answered(error_response(&error.into()));
         }
     };
-    let so_far = (last_instruction, pieces);
-    let outcome = attempt(&chat.call, dispatch, instructions, guard, so_far).await;
+    let attempt = attempt(
+        &chat.call,
+        dispatch,
+        instructions,
+        guard,
+        last_instruction,
+        pieces,
+    );
+    let outcome = attempt.await;
     let Outcome::Answered(response) = outcome else {
         return outcome;
     };

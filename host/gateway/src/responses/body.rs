@@ -33,7 +33,8 @@ impl Holding {
         let parts = [&*self.items, &answer.items];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         self.responses.held.put(
-            (&self.tenant, self.share),
+            &self.tenant,
+            self.share,
             &answer.id,
             &self.program,
             self.before.as_ref(),

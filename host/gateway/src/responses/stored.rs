@@ -77,7 +77,8 @@ impl StoredResponses {
     /// tenant's limit in bytes. Without room it is not stored.
     pub(crate) fn put(
         &self,
-        (tenant, share): (&str, u64),
+        tenant: &str,
+        share: u64,
         id: &str,
         program: &Arc<str>,
         before: Option<&StoredResponse>,
@@ -144,7 +145,7 @@ mod tests {
     fn put(held: &StoredResponses, tenant: &str, id: &str, before: Option<&str>, text: &str) {
         let before = before.and_then(|id| held.get(tenant, id));
         let since = Bytes::from(text.to_owned());
-        held.put((tenant, 10_000), id, &"p".into(), before.as_ref(), since);
+        held.put(tenant, 10_000, id, &"p".into(), before.as_ref(), since);
     }
 
     fn text(held: &StoredResponses, tenant: &str, id: &str) -> Option<String> {

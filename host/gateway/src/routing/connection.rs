@@ -72,7 +72,7 @@ async fn connect_and_run(
 ) -> Result<std::convert::Infallible, LinkError> {
     let url = (peer.leader)().await.ok_or(LinkError::NoLeader)?;
     let path = format!("{PATH}/{}", peer.shard);
-    let dialled = dial(&url, (&path, PROTOCOL), &peer.secret, &peer.connector);
+    let dialled = dial(&url, &path, PROTOCOL, &peer.secret, &peer.connector);
     let (mut reader, mut writer) = dialled.await?;
     let mut buffer = Vec::new();
     let hello = FromGateway::Hello {

@@ -39,7 +39,8 @@ pub enum DialError {
 /// Why there is no connection.
 pub async fn dial(
     url: &str,
-    (path, protocol): (&str, &str),
+    path: &str,
+    protocol: &str,
     secret: &str,
     connector: &Connector,
 ) -> Result<(BufReader<ReadHalf<Stream>>, WriteHalf<Stream>), DialError> {

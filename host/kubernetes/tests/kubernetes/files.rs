@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use treadle_sandbox::{Entry, FileKind, SandboxError};
+use treadle_sandbox::{Entry, FileKind, SandboxError, UserIds};
 
 use crate::stage::{Stage, run, script};
 
@@ -28,7 +28,7 @@ async fn files_are_written_and_read() {
     write(b"").await.expect("an empty file");
     assert_eq!(sandbox.read(&path, 0).await.expect("read"), b"");
 
-    let (file, owner) = (sandbox.create(&path, 0o600).await, (0, 0));
+    let (file, owner) = (sandbox.create(&path, 0o600).await, UserIds::ROOT);
     let mut file = file.expect("a file");
     file.write_all(b"pieces").expect("written");
     let finished = sandbox.finish(owner, &path, 0o600, file).await;
@@ -139,7 +139,7 @@ async fn transfers_stay_within_the_limit_on_local_disk() {
     assert_eq!(kind(sandbox.open(&path).await), io::ErrorKind::StorageFull);
     assert_eq!(kind(write().await), io::ErrorKind::StorageFull);
     assert_eq!(sandbox.room(), 0);
-    let sent = sandbox.finish((0, 0), &path, 0o600, sent).await;
+    let sent = sandbox.finish(UserIds::ROOT, &path, 0o600, sent).await;
     assert!(
         sent.expect_err("too long").to_string().contains("split -b"),
         "the remedy is named"

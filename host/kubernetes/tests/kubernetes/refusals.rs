@@ -174,8 +174,8 @@ async fn a_daemon_that_may_not_list_its_pods_does_not_start() {
         stand_in.state.refuse("GET", "status_forbidden");
     }
     let cluster = Kubernetes::open(config(&stand_in, folder.path())).await;
-    let none = (std::path::PathBuf::new(), Vec::new());
-    let settings = SandboxConfig::new(none, folder.path().to_owned(), vec![0]);
+    let none = std::path::PathBuf::new();
+    let settings = SandboxConfig::new(none, Vec::new(), folder.path().to_owned(), vec![0]);
     let started = Sandboxes::start_on(Arc::new(cluster.expect("a client")), settings).await;
     let told = started.expect_err("no rights").to_string();
     assert!(told.contains("the pods of the cluster"), "{told}");

@@ -45,10 +45,10 @@ pub(crate) async fn agent(stand_in: &StandIn, folder: &Path) -> Sandboxes {
     let cluster = Kubernetes::open(config(stand_in, folder))
         .await
         .expect("a client");
-    let none = (std::path::PathBuf::new(), Vec::new());
+    let none = std::path::PathBuf::new();
     let settings = SandboxConfig {
         disk_bytes_max: 8 << 20,
-        ..SandboxConfig::new(none, folder.to_owned(), vec![0, 1])
+        ..SandboxConfig::new(none, Vec::new(), folder.to_owned(), vec![0, 1])
     };
     let started = Sandboxes::start_on(Arc::new(cluster), settings).await;
     started.expect("an agent")

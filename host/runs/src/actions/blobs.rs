@@ -71,7 +71,7 @@ impl Blobs {
         body: Option<ActionBody>,
     ) -> Result<(), StoreError> {
         let size = written.len();
-        self.put((tenant, DESCRIPTION), digest, written).await?;
+        self.put(tenant, DESCRIPTION, digest, written).await?;
         if let Some(body) = body {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = held.bytes + size <= HELD_BYTES_MAX;
@@ -106,7 +106,8 @@ impl Blobs {
 
     async fn put(
         &self,
-        (tenant, kind): (&Tenant, &str),
+        tenant: &Tenant,
+        kind: &str,
         digest: &str,
         body: Vec<u8>,
     ) -> Result<(), StoreError> {
@@ -149,8 +150,8 @@ impl Outputs for Blobs {
     async fn put(&self, tenant: &str, bytes: Vec<u8>) -> Result<Box<str>, OutputError> {
         let (digest, began, tenant) = (digest(&bytes), Instant::now(), Tenant::new(tenant));
         loop {
-            let whose = (&tenant, OUTPUT);
-            let Err(error) = Self::put(self, whose, &digest, bytes.clone()).await else {
+            let kept = Self::put(self, &tenant, OUTPUT, &digest, bytes.clone()).await;
+            let Err(error) = kept else {
                 return Ok(digest);
             };
             if began.elapsed() >= STORE_AWAY_MAX {
@@ -205,7 +206,7 @@ mod tests {
         // As an earlier build stored it.
         let default = Tenant::new("default");
         blobs
-            .put((&default, DESCRIPTION), "old", written)
+            .put(&default, DESCRIPTION, "old", written)
             .await
             .expect("kept");
         assert!(

@@ -16,7 +16,7 @@ pub(super) struct Times {
 
 impl Times {
     /// Records an ended action.
-    pub(super) fn observe(&self, (queue, overhead, execution): (Span, Span, Span)) {
+    pub(super) fn observe(&self, queue: Span, overhead: Span, execution: Span) {
         for (histogram, took) in [
             (&self.queue, queue),
             (&self.overhead, overhead),

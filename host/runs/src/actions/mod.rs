@@ -15,7 +15,7 @@ mod view;
 mod waiters;
 
 pub use running::Running;
-pub use start::{SUPERVISE_SUBCOMMAND, actions_folder, settings};
+pub use start::{RunningInputs, SUPERVISE_SUBCOMMAND, actions_folder, settings};
 pub use submission::Submission;
 pub use view::{ActionView, OutputView};
 

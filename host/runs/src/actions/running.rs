@@ -95,7 +95,8 @@ impl Actions {
                 attempt,
                 times,
             } => {
-                self.times.observe(times);
+                let (queue, overhead, execution) = times;
+                self.times.observe(queue, overhead, execution);
                 self.waiters.over(action);
                 if let Some(nodes) = &self.nodes {
                     nodes.over(action);

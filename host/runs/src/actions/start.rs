@@ -32,6 +32,18 @@ const REPORTS_MAX: usize = 1_024;
 /// Most attempts that run or whose ends are not recorded, for each that the core starts.
 const ATTEMPTS_FACTOR: u64 = 2;
 
+/// What running actions get from the rest of a daemon.
+pub struct RunningInputs {
+    /// The scheduler's instructions.
+    pub instructions: UnboundedReceiver<ActionInstruction>,
+    /// Sandboxes of this machine, if they are enabled.
+    pub sandboxes: Option<Sandboxes>,
+    /// The tenants and their shares.
+    pub auth: Arc<Auth>,
+    /// Counts stored payloads.
+    pub kept: Arc<Kept>,
+}
+
 impl Running {
     /// Continues from what is on record; `None` if actions are disabled. `epoch` is this daemon's
     /// term as leader of its store: attempts of other terms have an unknown outcome.
@@ -40,16 +52,21 @@ impl Running {
         driver: &DriverHandle,
         store: &Arc<dyn Store>,
         epoch: u64,
-        (instructions, sandboxes): (UnboundedReceiver<ActionInstruction>, Option<Sandboxes>),
-        (auth, kept): (Arc<Auth>, Arc<Kept>),
+        inputs: RunningInputs,
     ) -> Result<Option<Self>, StartError> {
+        let RunningInputs {
+            instructions,
+            sandboxes,
+            auth,
+            kept,
+        } = inputs;
         if !config.actions.enabled {
             give_up(driver).await;
             return Ok(None);
         }
         let gpus = Gpus::find(&config.actions.gpus)?;
-        let machine = (machine::cores(), machine::memory_bytes());
-        let own = config.actions.resources(machine, gpus.names().len())?;
+        let gpu_count = gpus.names().len();
+        let own = config.actions.resources(machine::measure(), gpu_count)?;
         let settings = ExecutorConfig {
             sandboxes,
             gpus,
@@ -58,8 +75,7 @@ impl Running {
         let recovery = recover(&settings).await?;
         let services = declared(store.services().await?, config.sandboxes.required);
         let nodes = nodes(config, driver, own.clone()).await;
-        let nodes_and_own = (nodes.as_deref(), own);
-        let again = restore(driver, nodes_and_own, (&recovery, &services)).await;
+        let again = restore(driver, nodes.as_deref(), own, &recovery, &services).await;
         let stale = stale(driver, &recovery).await;
         let blobs = Blobs::new(store.clone(), kept.clone());
         let (reporter, reports) = channel(REPORTS_MAX);
@@ -128,7 +144,8 @@ async fn nodes(config: &Config, driver: &DriverHandle, own: Vec<Resource>) -> Op
     let known = pools.into_iter().map(|pool| pool.resource).collect();
     Some(Nodes::new(
         driver.clone(),
-        (Proxy::new(connector(config)), config.cluster.secret.clone()),
+        Proxy::new(connector(config)),
+        config.cluster.secret.clone(),
         Duration::from_secs(config.nodes.away_s_max),
         own,
         known,
@@ -195,8 +212,10 @@ pub fn actions_folder(config: &Config) -> PathBuf {
 /// never started, to be run now. All of it is on record when this completes.
 async fn restore(
     driver: &DriverHandle,
-    (nodes, own): (Option<&Nodes>, Vec<Resource>),
-    (recovery, services): (&Recovery, &[(ServiceRow, ServiceSpec)]),
+    nodes: Option<&Nodes>,
+    own: Vec<Resource>,
+    recovery: &Recovery,
+    services: &[(ServiceRow, ServiceSpec)],
 ) -> Vec<ActionStart> {
     let resources = match nodes {
         Some(nodes) => nodes.resources(),

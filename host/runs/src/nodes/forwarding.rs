@@ -46,7 +46,7 @@ impl Nodes {
         });
         let (secret, allowed) = (self.secret.reveal(), allowed.as_ref());
         let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
-            relay::vouch(secret, (tenant, scope), allowed, (method, uri), headers);
+            relay::vouch(secret, tenant, scope, allowed, method, uri, headers);
         });
         passed.await.inspect_err(|error| {
             tracing::warn!(url, %error, "a request could not be forwarded to a node");
@@ -59,8 +59,8 @@ impl Nodes {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().ok()?;
             let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
-                let (secret, who) = (self.secret.reveal(), (tenant, Some(Scope::Viewer)));
-                relay::vouch(secret, who, None, (method, uri), headers);
+                let (secret, scope) = (self.secret.reveal(), Some(Scope::Viewer));
+                relay::vouch(secret, tenant, scope, None, method, uri, headers);
             });
             let response = passed.await.ok()?;
             if !response.status().is_success() {

@@ -95,8 +95,8 @@ async fn settle(
     at: &At,
     told: oneshot::Receiver<Told>,
 ) -> LineError {
-    if let Ok(told) = told.await
-        && nodes.settle(&**actions, at, told).await.is_err()
+    if let Ok((ends, known)) = told.await
+        && nodes.settle(&**actions, at, ends, known).await.is_err()
     {
         return LineError::Closed;
     }

@@ -137,7 +137,8 @@ impl Nodes {
     /// Starts without connected nodes. Those whose resources are `known` are expected to reconnect.
     pub(crate) fn new(
         driver: DriverHandle,
-        (proxy, secret): (Proxy, Secret),
+        proxy: Proxy,
+        secret: Secret,
         away_max: Duration,
         own: Vec<Resource>,
         known: Vec<Resource>,

@@ -50,7 +50,8 @@ impl Nodes {
         &self,
         actions: &dyn ActionHost,
         at: &At,
-        (ends, known): (Vec<Ended>, Known),
+        ends: Vec<Ended>,
+        known: Known,
     ) -> Result<(), Stopped> {
         let here = self.here(at).await?;
         {

@@ -150,7 +150,7 @@ impl Processes {
             return Err(NotStarted::Failed(error.into()));
         }
         let until = order.until;
-        let mut source = source(host, sandbox, order.exec, (order.kind, order.what), until).await?;
+        let mut source = source(host, sandbox, order.exec, order.kind, order.what, until).await?;
         let running = source.running();
         let running = running.ok_or(NotStarted::Failed(Failure::Stopped))?;
         let process = Arc::new(Process {
@@ -190,7 +190,8 @@ async fn source(
     host: &Host,
     sandbox: &Arc<Sandbox>,
     mut exec: Exec,
-    (kind, what): (&'static str, String),
+    kind: &'static str,
+    what: String,
     until: Option<Instant>,
 ) -> Result<Source, NotStarted> {
     let Some(until) = until else {

@@ -41,8 +41,12 @@ pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
     let section = &config.sandboxes;
     let own = || std::env::current_exe().unwrap_or_else(|_| "treadle".into());
     let program = machine::path(&section.keeper).unwrap_or_else(own);
-    let program = (program, vec![KEEP_SUBCOMMAND.into()]);
-    let defaults = SandboxConfig::new(program, folder(config), treadle_actions::cores());
+    let defaults = SandboxConfig::new(
+        program,
+        vec![KEEP_SUBCOMMAND.into()],
+        folder(config),
+        treadle_actions::cores(),
+    );
     SandboxConfig {
         cgroup: machine::folder(&config.actions.cgroup),
         sandboxes_max: section.sandboxes_max,

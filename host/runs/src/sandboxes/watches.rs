@@ -191,6 +191,7 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_sandbox::UserIds;
 
     fn entry(path: &str, kind: FileKind, size: u64, mode: u32) -> (String, Entry) {
         let entry = Entry {
@@ -199,7 +200,7 @@ mod tests {
             kind,
             size,
             mode,
-            owner: (0, 0),
+            owner: UserIds::ROOT,
             modified: (0, 0),
             target: None,
         };

@@ -102,6 +102,7 @@ fn permissions(kind: FileKind, mode: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_sandbox::UserIds;
 
     #[test]
     fn an_entry_is_told_in_protos_json() {
@@ -111,7 +112,7 @@ mod tests {
             kind: FileKind::File,
             size: 5_000_000_000,
             mode: 0o640,
-            owner: (7, 8),
+            owner: UserIds::new(7, 8),
             modified: (951_782_400, 500_000_000),
             target: None,
         };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
 use treadle_runs::sandboxes::SandboxApp;
-use treadle_sandbox::FileKind;
+use treadle_sandbox::{FileKind, UserIds};
 
 /// Most levels of folders that are listed.
 const DEPTH_MAX: u32 = 64;
@@ -55,7 +55,7 @@ impl Place {
     }
 
     /// The owner of new files.
-    pub(super) fn owner(&self) -> (u32, u32) {
+    pub(super) fn owner(&self) -> UserIds {
         self.user.ids
     }
 

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::Query;
 use treadle_runs::sandboxes::SandboxApp;
-use treadle_sandbox::{FileKind, Sandbox};
+use treadle_sandbox::{FileKind, Sandbox, UserIds};
 use treadle_wire::ErrorCode;
 
 /// Largest number of files in a form.
@@ -180,7 +180,7 @@ struct Writer {
     sandbox: Arc<Sandbox>,
     file: File,
     /// User and group of the file.
-    owner: (u32, u32),
+    owner: UserIds,
     mode: u32,
     /// Remaining bytes of the limit.
     left: u64,

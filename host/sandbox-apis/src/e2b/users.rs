@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::{alphabet, engine::DecodePaddingMode};
 use std::sync::Arc;
-use treadle_sandbox::Sandbox;
+use treadle_sandbox::{Sandbox, UserIds};
 
 /// The default user of commands.
 const DEFAULT: &str = "user";
@@ -23,7 +23,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 pub(super) struct User {
     pub(super) name: String,
     /// User and group.
-    pub(super) ids: (u32, u32),
+    pub(super) ids: UserIds,
     pub(super) home: String,
 }
 
@@ -54,7 +54,7 @@ impl Users {
             };
             Some(User {
                 name: name.to_owned(),
-                ids: (user.parse().ok()?, group.parse().ok()?),
+                ids: UserIds::new(user.parse().ok()?, group.parse().ok()?),
                 home: if home.starts_with('/') { home } else { "/" }.to_owned(),
             })
         };
@@ -75,8 +75,8 @@ impl Users {
         let name = if name.is_empty() { DEFAULT } else { name };
         let found = self.users.iter().find(|user| user.name == name).cloned();
         let (ids, home) = match name {
-            "root" => ((0, 0), "/root"),
-            DEFAULT => ((1_000, 1_000), "/home/user"),
+            "root" => (UserIds::ROOT, "/root"),
+            DEFAULT => (UserIds::new(1_000, 1_000), "/home/user"),
             _ => return found,
         };
         found.or_else(|| {
@@ -86,8 +86,9 @@ impl Users {
     }
 
     /// The names of a file's user and group.
-    pub(super) fn owner(&self, (user, group): (u32, u32)) -> (String, String) {
-        let name = self.users.iter().find(|known| known.ids.0 == user);
+    pub(super) fn owner(&self, ids: UserIds) -> (String, String) {
+        let UserIds { user, group } = ids;
+        let name = self.users.iter().find(|known| known.ids.user == user);
         let group_name = self.groups.iter().find(|(known, _)| *known == group);
         (
             name.map_or_else(|| user.to_string(), |known| known.name.clone()),
@@ -164,15 +165,18 @@ mod tests {
             b"root:x:0:0:root:/root:/bin/bash\nann:x:7:8::/srv/ann:\nbad\nworse:x:y:z::/:\n";
         let users = Users::parse(passwd, b"root:x:0:\nstaff:x:8:ann\nbad\n");
         let ann = users.find("ann").expect("she is there");
-        assert_eq!((ann.ids, ann.home.as_str()), ((7, 8), "/srv/ann"));
-        assert_eq!(users.find("").expect("always there").ids, (1_000, 1_000));
+        let ids = UserIds::new(7, 8);
+        assert_eq!((ann.ids, ann.home.as_str()), (ids, "/srv/ann"));
+        let default = users.find("").expect("always there");
+        assert_eq!(default.ids, UserIds::new(1_000, 1_000));
         assert_eq!(
             Users::default().find("root").expect("always there").home,
             "/root"
         );
         assert_eq!(users.find("bob"), None);
-        assert_eq!(users.owner((7, 8)), ("ann".to_owned(), "staff".to_owned()));
-        assert_eq!(users.owner((9, 9)), ("9".to_owned(), "9".to_owned()));
+        assert_eq!(users.owner(ids), ("ann".to_owned(), "staff".to_owned()));
+        let unknown = users.owner(UserIds::new(9, 9));
+        assert_eq!(unknown, ("9".to_owned(), "9".to_owned()));
     }
 
     #[test]

@@ -26,7 +26,7 @@ async fn begin(place: &Place, about: &About) -> Result<Watch, Fault> {
     watch.map_err(|error| Fault::from(&error))
 }
 
-fn event((name, change): (String, Change)) -> Value {
+fn event(name: &str, change: Change) -> Value {
     let kind = match change {
         Change::Made => "EVENT_TYPE_CREATE",
         Change::Written => "EVENT_TYPE_WRITE",
@@ -89,8 +89,9 @@ pub(super) async fn stream(
         if !changed.is_empty() {
             sent = Instant::now();
         }
-        for change in changed {
-            sender.send(&json!({"filesystem": event(change)})).await;
+        for (name, change) in changed {
+            let event = event(&name, change);
+            sender.send(&json!({"filesystem": event})).await;
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             return Err(connect::late());
@@ -117,7 +118,7 @@ pub(super) async fn events(place: &Place, about: About) -> Result<Value, Fault> 
         .ok_or_else(|| unknown(&name))?;
     let changed = watch.lock().await.look().await;
     let changed = changed.map_err(|error| Fault::from(&error))?.into_iter();
-    Ok(json!({"events": changed.map(event).collect::<Vec<_>>()}))
+    Ok(json!({"events": changed.map(|(name, change)| event(&name, change)).collect::<Vec<_>>()}))
 }
 
 pub(super) fn remove(place: &Place, about: &About) -> Result<Value, Fault> {

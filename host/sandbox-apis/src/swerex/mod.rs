@@ -28,7 +28,7 @@ use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, post, relayed};
 use treadle_runs::sandboxes::{Host, SandboxApp};
-use treadle_sandbox::{Sandbox, State as Life};
+use treadle_sandbox::{Sandbox, State as Life, UserIds};
 use utoipa::ToSchema;
 
 /// The tool name of these commands in lists of actions.
@@ -40,7 +40,7 @@ const WAIT_MAX: Duration = Duration::from_hours(24);
 /// Permissions of uploaded files.
 const MODE: u32 = 0o644;
 /// User and group of uploaded files.
-const ROOT: (u32, u32) = (0, 0);
+const ROOT: UserIds = UserIds::ROOT;
 /// Where relative paths begin.
 const HOME: &str = "/root";
 

@@ -227,7 +227,7 @@ pub(super) async fn run(
     };
     let mut held = Held::wait(host, sandbox, &task).await?;
     if !bash.is_interactive() {
-        let checked = check_syntax(sandbox, (&shell, &turn), &bash.command, held.share()).await;
+        let checked = check_syntax(sandbox, &shell, &turn, &bash.command, held.share()).await;
         if let Err(problem) = checked {
             held.end(End::Exited(2), false, Vec::new());
             return Err(problem);
@@ -295,7 +295,8 @@ fn told(bash: &SwerexBash, held: Held, became: Became) -> Result<SwerexObservati
 /// Checks that a shell can parse a command.
 async fn check_syntax(
     sandbox: &Arc<Sandbox>,
-    (shell, turn): (&Shell, &OwnedMutexGuard<()>),
+    shell: &Shell,
+    turn: &OwnedMutexGuard<()>,
     text: &str,
     share: Share,
 ) -> Result<(), Problem> {

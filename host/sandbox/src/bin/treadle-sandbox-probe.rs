@@ -30,7 +30,7 @@ fn agent(folder: PathBuf) -> ExitCode {
 /// Makes a running and a paused sandbox, prints their names, and waits to be killed.
 async fn keep(folder: PathBuf) -> Result<(), SandboxError> {
     let program = std::env::current_exe().map_err(SandboxError::Machine)?;
-    let config = SandboxConfig::new((program, Vec::new()), folder, vec![0]);
+    let config = SandboxConfig::new(program, Vec::new(), folder, vec![0]);
     let sandboxes = Sandboxes::start(config).await?;
     let mut all = Vec::new();
     for is_paused in [false, true] {

@@ -16,6 +16,7 @@ use rustix::process::{
 
 use super::{confine, root, setup};
 use crate::channel;
+use crate::files::UserIds;
 use crate::wire::{Order, Reply};
 
 /// How often a process tree is searched again if it grows although it was stopped.
@@ -94,8 +95,8 @@ fn spawn(
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));
-        if user != (0, 0) {
-            process.gid(user.1).uid(user.0);
+        if user != UserIds::ROOT {
+            process.gid(user.group).uid(user.user);
         }
         let child = process.spawn().map_err(|error| {
             let cause = match error.kind() {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::Sandbox;
 use crate::blocking::blocking;
 use crate::error::SandboxError;
-use crate::files::{Entry, bytes_of};
+use crate::files::{Entry, UserIds, bytes_of};
 use crate::inside::IDS;
 
 /// Default owner of files made from outside.
-const ROOT: (u32, u32) = (0, 0);
+const ROOT: UserIds = UserIds::ROOT;
 /// Default permissions of files written from outside.
 const MODE: u32 = 0o644;
 
@@ -21,8 +21,8 @@ fn at(path: &str) -> impl FnOnce(io::Error) -> SandboxError {
     |error| SandboxError::File { path, error }
 }
 
-fn check_owner(owner: (u32, u32)) -> Result<(), SandboxError> {
-    if owner.0.max(owner.1) >= IDS {
+fn check_owner(owner: UserIds) -> Result<(), SandboxError> {
+    if owner.user.max(owner.group) >= IDS {
         let problem = format!("must have a user and a group below {IDS}");
         return Err(SandboxError::Value("owner", problem));
     }
@@ -75,7 +75,7 @@ impl Sandbox {
     /// Creates or truncates a file for writing; it and missing folders get this owner inside.
     pub async fn create_as(
         self: &Arc<Self>,
-        owner: (u32, u32),
+        owner: UserIds,
         path: &str,
         mode: u32,
     ) -> Result<File, SandboxError> {
@@ -88,7 +88,7 @@ impl Sandbox {
     /// [`create_as`](Self::create_as).
     pub async fn finish(
         self: &Arc<Self>,
-        owner: (u32, u32),
+        owner: UserIds,
         path: &str,
         mode: u32,
         file: File,
@@ -132,7 +132,7 @@ impl Sandbox {
     /// Makes a folder and its missing parents with this owner inside. Returns whether it is new.
     pub async fn make_folder_as(
         self: &Arc<Self>,
-        owner: (u32, u32),
+        owner: UserIds,
         path: &str,
     ) -> Result<bool, SandboxError> {
         check_owner(owner)?;

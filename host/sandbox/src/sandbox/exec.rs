@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::Grant;
 use crate::channel;
 use crate::error::SandboxError;
+use crate::files::UserIds;
 use crate::platform::{End, Environment, Order, Started};
 
 /// `SIGKILL`.
@@ -36,7 +37,7 @@ pub struct Exec {
     /// Working folder; root's home if empty.
     pub cwd: String,
     /// User and group inside; root if `None`.
-    pub user: Option<(u32, u32)>,
+    pub user: Option<UserIds>,
     /// Its standard input.
     pub input: Input,
     /// Whether standard error is merged into standard output.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use treadle_sandbox::{End, Exec, Guard, Input, Sandbox};
+use treadle_sandbox::{End, Exec, Guard, Input, Sandbox, UserIds};
 
 use crate::stage::{Stage, processes_of, run, sh, until};
 
@@ -70,7 +70,7 @@ async fn no_program_gives_more_rights() {
         let line = "cp /usr/bin/id /tmp/id && chmod 4755 /tmp/id";
         assert_eq!(sh(&sandbox, line).await.1, End::Exited(0));
         let exec = Exec {
-            user: Some((1_000, 1_000)),
+            user: Some(UserIds::new(1_000, 1_000)),
             cwd: "/".to_owned(),
             ..Exec::new(["/tmp/id", "-u"])
         };
@@ -313,11 +313,11 @@ async fn invalid_orders_are_refused() {
         cwd("\0"),
         env("\0"),
         Exec {
-            user: Some((65_536, 0)),
+            user: Some(UserIds::new(65_536, 0)),
             ..Exec::new(["true"])
         },
         Exec {
-            user: Some((u32::MAX, u32::MAX)),
+            user: Some(UserIds::new(u32::MAX, u32::MAX)),
             ..Exec::new(["true"])
         },
     ];

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use treadle_sandbox::{End, Exec, Guard, Sandbox, SandboxError};
+use treadle_sandbox::{End, Exec, Guard, Sandbox, SandboxError, UserIds};
 
 use crate::stage::{Stage, sh};
 
@@ -122,7 +122,7 @@ async fn a_link_to_nothing_is_written_through() {
     ] {
         let (link, target) = (format!("/tmp/{link}"), format!("/tmp/d/{target}"));
         let mut file = sandbox
-            .create_as((1_000, 1_000), &link, 0o640)
+            .create_as(UserIds::new(1_000, 1_000), &link, 0o640)
             .await
             .unwrap();
         std::io::Write::write_all(&mut file, link.as_bytes()).unwrap();

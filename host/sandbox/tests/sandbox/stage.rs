@@ -21,7 +21,8 @@ pub(crate) fn config(folder: &Path) -> SandboxConfig {
     let program = env!("CARGO_BIN_EXE_treadle-sandbox-probe").into();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut config = SandboxConfig::new(
-        (program, Vec::new()),
+        program,
+        Vec::new(),
         folder.join("agent"),
         (0..cores as u32).collect(),
     );

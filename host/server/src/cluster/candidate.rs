@@ -105,7 +105,7 @@ async fn term(
         schema = config.store.schema,
         "this daemon schedules now"
     );
-    let led = lead(config, (&store, epoch), slot, home, context, &mut stopping).await;
+    let led = lead(config, &store, epoch, slot, home, context, &mut stopping).await;
     slot.set(None);
     if let Err(error) = store.resign().await {
         tracing::debug!(%error, "leadership could not be released");
@@ -116,7 +116,8 @@ async fn term(
 
 async fn lead(
     config: &Config,
-    (store, epoch): (&Arc<dyn Store>, u64),
+    store: &Arc<dyn Store>,
+    epoch: u64,
     slot: &LeaderSlot,
     home: Option<Arc<Auth>>,
     context: &GatewayContext,

@@ -207,7 +207,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
     } else {
         Gpus::default()
     };
-    let machine = (machine::cores(), machine::memory_bytes());
+    let machine = machine::measure();
     let own = |(at, name): (usize, &String)| {
         let mut own = config.clone();
         own.cluster.shards = vec![name.clone()];
@@ -218,8 +218,10 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
         own.kv.host_tokens_max = config.kv.host_tokens_max / names.len() as u64;
         own.engines.endpoints = dealt.map(|(_, endpoint)| endpoint.clone()).collect();
         if deals_actions {
-            let part = (at, names.len());
-            own.actions = config.actions.of_shard(part, machine, gpus.names())?;
+            let dealt = config
+                .actions
+                .of_shard(at, names.len(), machine, gpus.names());
+            own.actions = dealt?;
             // Each shard has its own markers, since each numbers its actions.
             let folder = actions_folder(config).join(name);
             own.actions.folder = folder.display().to_string();

@@ -18,7 +18,7 @@ pub(super) async fn pass_on(
     let client = request.extensions().get::<ClientAddress>();
     let client = client.map(|address| address.0);
     let passed = proxy.pass_on(url, request, |method, uri, headers| {
-        relay::mark(secret, client, (method, uri), headers);
+        relay::mark(secret, client, method, uri, headers);
     });
     match passed.await {
         Ok(response) => response,

@@ -88,11 +88,7 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         return file.map(Body::from);
     }
     auth::credentials::open_cookie(request.headers_mut(), parts.auth.oidc.is_some());
-    let way = relay::take(
-        parts.secret.reveal(),
-        (&method, &uri),
-        request.headers_mut(),
-    );
+    let way = relay::take(parts.secret.reveal(), &method, &uri, request.headers_mut());
     match way {
         // Records the client's address, not that of the forwarding daemon.
         Way::PassedOn(Some(client)) => {

@@ -159,13 +159,13 @@ pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<Str
             key,
             program,
             reward,
-        } => release(app, id, &tenant, (&key, &program), reward).await,
+        } => release(app, id, &tenant, &key, &program, reward).await,
         Effect::Reward {
             tenant,
             key,
             program,
             reward,
-        } => self::reward(app, id, &tenant, (&key, &program), reward).await,
+        } => self::reward(app, id, &tenant, &key, &program, reward).await,
         Effect::ReleaseJob {
             tenant,
             inside,
@@ -185,7 +185,8 @@ async fn release(
     app: &App,
     id: &str,
     tenant: &Tenant,
-    (key, program): (&str, &str),
+    key: &str,
+    program: &str,
     reward: Option<Event>,
 ) -> Result<String, Failure> {
     let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
@@ -215,7 +216,8 @@ async fn reward(
     app: &App,
     id: &str,
     tenant: &Tenant,
-    (key, program): (&str, &str),
+    key: &str,
+    program: &str,
     reward: Event,
 ) -> Result<String, Failure> {
     let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;

@@ -222,7 +222,11 @@ async fn bind(State(app): State<App>, caller: Caller, Body(body): Body<Bind>) ->
     let changed = app.policies.bind(&request, |head| visible.sees(head)).await;
     let details = json!({"config": request.config, "share_ppm": request.share_ppm,
         "named": request.policy});
-    let target = (request.world, &*request.job, request.role);
+    let target = Target {
+        world: request.world,
+        job: &request.job,
+        role: request.role,
+    };
     answer(&app, &caller, changed, target, details).await
 }
 
@@ -247,7 +251,12 @@ async fn roll_back(
     let job = job_of(&app, &caller, body.job.as_deref())?;
     let changed = app.policies.roll_back(world, &job).await;
     let details = json!({"rolled_back": true});
-    answer(&app, &caller, changed, (world, &job, Role::Active), details).await
+    let target = Target {
+        world,
+        job: &job,
+        role: Role::Active,
+    };
+    answer(&app, &caller, changed, target, details).await
 }
 
 /// A role of a binding.
@@ -272,7 +281,19 @@ async fn withdraw(
     let job = job_of(&app, &caller, query.job.as_deref())?;
     let changed = app.policies.withdraw(world, &job, role).await;
     let details = json!({"withdrawn": true});
-    answer(&app, &caller, changed, (world, &job, role), details).await
+    let target = Target {
+        world,
+        job: &job,
+        role,
+    };
+    answer(&app, &caller, changed, target, details).await
+}
+
+/// The role of a binding that was changed; the job by its internal name.
+struct Target<'a> {
+    world: World,
+    job: &'a str,
+    role: Role,
 }
 
 /// Records the change in the audit log and builds the response.
@@ -280,12 +301,13 @@ async fn answer(
     app: &App,
     caller: &Caller,
     changed: Result<Changed, RegistryError>,
-    (world, job, role): (World, &str, Role),
+    target: Target<'_>,
     details: Value,
 ) -> Answer<Rebound> {
     let changed = changed.map_err(|error| failed(&error))?;
-    let job = caller.principal.outside(job).unwrap_or(job);
-    let role = role.as_str();
+    let world = target.world;
+    let job = caller.principal.outside(target.job).unwrap_or(target.job);
+    let role = target.role.as_str();
     let change = Change {
         action: "binding.changed",
         target: &format!("{world}/{job}/{role}"),

@@ -139,8 +139,8 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
     let may_see = caller.principal.scope.is_some();
     let store = may_see.then(|| StoreHealth::of(&condition));
     // The scheduler may wait for the same store.
-    if let Some(objection) = store_health::objection(&condition) {
-        return unwell(objection, store);
+    if let Some((status, detail)) = store_health::objection(&condition) {
+        return unwell(status, detail, store);
     }
     let read = async {
         let scope = Scope::Everyone;
@@ -149,7 +149,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
     };
     let Ok(read) = timeout(SCHEDULER_WAIT_MAX, read).await else {
         let stalled = "the scheduler waits for the journal";
-        return unwell(("scheduler_stalled", stalled), store);
+        return unwell("scheduler_stalled", stalled, store);
     };
     let (Ok(overview), Ok(policy)) = read else {
         return stopped();
@@ -201,7 +201,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
 }
 
 /// The response while the scheduler does not answer.
-fn unwell((status, detail): (&'static str, &'static str), store: Option<StoreHealth>) -> Response {
+fn unwell(status: &'static str, detail: &'static str, store: Option<StoreHealth>) -> Response {
     let health = Health {
         status,
         detail,

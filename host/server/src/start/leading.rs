@@ -32,7 +32,7 @@ use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
 use treadle_runs::Kept;
-use treadle_runs::actions::{Actions, Running};
+use treadle_runs::actions::{Actions, Running, RunningInputs};
 use treadle_runs::sandboxes::{self, Host, Tenants};
 use treadle_sandbox::Sandboxes;
 use treadle_scheduler::orders::Order;
@@ -125,49 +125,48 @@ impl Leading {
         epoch: u64,
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
-        let (feed, seen, wanted) = ForecastFeed::new();
+        let (forecasts, seen, wanted) = ForecastFeed::new();
         let excerpts = context.excerpts.clone();
         let (transfers, orders) = unbounded_channel();
-        let (instructions, instructed) = unbounded_channel();
-        let feeds = (feed, transfers, instructions);
-        let (driver, committed) = start_driver(
-            config,
-            &store,
-            notices.clone(),
-            feeds,
-            context.metrics.clone(),
-        )
-        .await?;
+        let (actions, instructed) = unbounded_channel();
+        let feeds = Feeds {
+            forecasts,
+            transfers,
+            actions,
+        };
+        let metrics = context.metrics.clone();
+        let started = start_driver(config, &store, notices.clone(), feeds, metrics).await;
+        let (driver, committed) = started?;
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
         let sandboxes = own_sandboxes(config, &auth).await?;
-        let feeds = (instructed, sandboxes.clone());
         let kept = Kept::new(store.clone(), auth.clone(), config.payloads.bytes_max);
-        let shared = (auth.clone(), kept.clone());
-        let running = Running::start(config, &driver, &store, epoch, feeds, shared).await?;
+        let inputs = RunningInputs {
+            instructions: instructed,
+            sandboxes: sandboxes.clone(),
+            auth: auth.clone(),
+            kept: kept.clone(),
+        };
+        let running = Running::start(config, &driver, &store, epoch, inputs).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
         let sandboxes = host(config, sandboxes, actions.as_ref());
         let messaging = Messaging::connect(&config.broker)?;
-        let broker = messaging
-            .as_ref()
-            .map(|messaging| messaging.status().clone());
-        let nodes = actions
-            .as_ref()
-            .and_then(|actions| actions.nodes().cloned());
+        let parts = Parts {
+            driver,
+            committed: committed.clone(),
+            store,
+            auth,
+            forecasts_wanted: wanted,
+            notices,
+            context,
+            kept: kept.clone(),
+        };
         let app = App {
+            nodes: actions.as_ref().and_then(|ours| ours.nodes().cloned()),
+            broker: messaging.as_ref().map(|broker| broker.status().clone()),
             actions,
             sandboxes,
-            nodes,
-            broker,
-            ..assemble(
-                config,
-                (driver, committed.clone()),
-                store,
-                auth,
-                (wanted, notices),
-                (context, kept.clone()),
-            )
-            .await?
+            ..assemble(config, parts).await?
         };
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
@@ -299,15 +298,18 @@ pub(crate) fn gateway_state(
     })
 }
 
+/// Where the driver sends what others carry out.
+struct Feeds {
+    forecasts: ForecastFeed,
+    transfers: UnboundedSender<Order>,
+    actions: UnboundedSender<ActionInstruction>,
+}
+
 async fn start_driver(
     config: &Config,
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
-    (forecasts, transfers, actions): (
-        ForecastFeed,
-        UnboundedSender<Order>,
-        UnboundedSender<ActionInstruction>,
-    ),
+    feeds: Feeds,
     metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let began = Instant::now();
@@ -336,9 +338,9 @@ async fn start_driver(
         policies,
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
-        forecasts: Some(forecasts),
-        transfers: Some(transfers),
-        actions: Some(actions),
+        forecasts: Some(feeds.forecasts),
+        transfers: Some(feeds.transfers),
+        actions: Some(feeds.actions),
         notices: Some(notices),
     })
     .map_err(StartError::Thread)?;
@@ -352,14 +354,32 @@ async fn start_driver(
     Ok((driver, committed))
 }
 
-async fn assemble(
-    config: &Config,
-    (driver, committed): (DriverHandle, watch::Receiver<u64>),
+/// What an [`App`] is assembled from.
+struct Parts {
+    driver: DriverHandle,
+    /// The last event on disk.
+    committed: watch::Receiver<u64>,
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
-    (forecasts_wanted, notices): (Arc<AtomicBool>, UnboundedSender<Notice>),
-    (context, kept): (GatewayContext, Arc<Kept>),
-) -> Result<App, StartError> {
+    /// Whether predictions are requested.
+    forecasts_wanted: Arc<AtomicBool>,
+    /// What the registry learns about policies.
+    notices: UnboundedSender<Notice>,
+    context: GatewayContext,
+    kept: Arc<Kept>,
+}
+
+async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
+    let Parts {
+        driver,
+        committed,
+        store,
+        auth,
+        forecasts_wanted,
+        notices,
+        context,
+        kept,
+    } = parts;
     let scheduler = Scheduler::Local(driver.clone());
     // In a cluster each gateway stores bodies itself; this one would never get any.
     let alone = config.cluster.role == Role::Single;
@@ -372,9 +392,8 @@ async fn assemble(
     let (node, streams) = (context.node.clone(), context.streams.clone());
     let gateway = gateway_state(config, scheduler, context, bodies.flatten());
     let upstream = gateway.upstream.clone();
-    let interval = Duration::from_millis(config.engines.probe_interval_ms);
     let watching = WatchOptions {
-        interval,
+        interval: Duration::from_millis(config.engines.probe_interval_ms),
         measures: config.engines.measure,
         time_scale: config.scheduler.time_scale,
     };
@@ -402,7 +421,6 @@ async fn assemble(
     );
     let workers = driver.workers().await.unwrap_or_default();
     let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
-    let next_worker = Arc::new(AtomicU32::new(next_worker));
     Ok(App {
         gateway,
         auth,
@@ -418,7 +436,7 @@ async fn assemble(
         node,
         streams,
         committed,
-        next_worker,
+        next_worker: Arc::new(AtomicU32::new(next_worker)),
         demo: Arc::default(),
     })
 }

@@ -142,7 +142,8 @@ impl Client {
 
     /// Sends a GET request.
     pub(super) async fn get(&self, path: &str) -> Result<Value, CliError> {
-        successful(self.send(Method::GET, path, Bytes::new()).await?)
+        let (status, body) = self.send(Method::GET, path, Bytes::new()).await?;
+        successful(status, body)
     }
 
     /// Sends a command.
@@ -152,7 +153,8 @@ impl Client {
         path: &str,
         body: &Value,
     ) -> Result<Value, CliError> {
-        successful(self.send(method, path, body.to_string().into()).await?)
+        let (status, body) = self.send(method, path, body.to_string().into()).await?;
+        successful(status, body)
     }
 
     /// Uploads a file, with its signature if there is one.
@@ -164,7 +166,9 @@ impl Client {
     ) -> Result<Value, CliError> {
         let mut headers = HeaderMap::new();
         headers.extend(signature.map(|text| (SIGNATURE, text)));
-        successful(self.send_with(Method::POST, path, bytes, headers).await?)
+        let sent = self.send_with(Method::POST, path, bytes, headers).await;
+        let (status, body) = sent?;
+        successful(status, body)
     }
 
     /// Passes the data of each event of a stream to `on_data`, until the stream ends or `on_data`
@@ -179,7 +183,8 @@ impl Client {
         headers.insert(header::ACCEPT, events);
         let (answer, withheld) = self.ask(Method::GET, path, Bytes::new(), headers).await?;
         if !answer.status().is_success() {
-            return successful(self.whole(answer, withheld).await?).map(drop);
+            let (status, body) = self.whole(answer, withheld).await?;
+            return successful(status, body).map(drop);
         }
         let mut body = answer.into_body();
         let mut scanner = SseScanner::new(EVENT_BYTES_MAX);
@@ -365,7 +370,7 @@ impl Client {
 }
 
 /// The body of a successful response, or the daemon's error.
-fn successful((status, body): (StatusCode, Value)) -> Result<Value, CliError> {
+fn successful(status: StatusCode, body: Value) -> Result<Value, CliError> {
     if status.is_success() {
         return Ok(body);
     }
@@ -405,9 +410,9 @@ mod tests {
     #[test]
     fn refusals_keep_their_code_and_message() {
         let body = json!({"error": {"code": "program_unknown", "message": "no program"}});
-        let error = successful((StatusCode::NOT_FOUND, body)).expect_err("a refusal");
+        let error = successful(StatusCode::NOT_FOUND, body).expect_err("a refusal");
         assert_eq!(error.to_string(), "no program [program_unknown]");
-        let error = successful((StatusCode::BAD_GATEWAY, json!({}))).expect_err("a refusal");
+        let error = successful(StatusCode::BAD_GATEWAY, json!({})).expect_err("a refusal");
         assert_eq!(error.to_string(), "{} [502]");
     }
 }

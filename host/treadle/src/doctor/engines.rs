@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use http_body_util::{BodyExt, Limited};
 use std::time::{Duration, Instant};
 use treadle_config::{Config, Endpoint};
-use treadle_engines::{Declared, read_engine};
+use treadle_engines::{Declared, Detected, read_engine};
 use treadle_http::Upstream;
 use treadle_wire::models_of;
 
@@ -49,7 +49,7 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
         capacity_tokens: endpoint.capacity_tokens,
         ..Declared::default()
     };
-    let (kind, capacity) = match read_engine(upstream, url, declared).await {
+    let Detected { kind, capacity } = match read_engine(upstream, url, declared).await {
         Ok(read) => read,
         Err(cause) => {
             let remedy = "start the engine, or correct its URL in `engines.endpoints`";

@@ -3,7 +3,7 @@
 use super::ResponsesRequest;
 use super::chat::ChatForm;
 use super::chunk::{CallDelta, ChatUsage, Choice, Chunk, Delta};
-use super::events::Events;
+use super::events::{Events, Place};
 use super::item::{Item, Kind, list};
 use super::tools::ToolNames;
 use serde_json::value::RawValue;
@@ -213,7 +213,10 @@ impl ResponseBuilder {
         self.open = Some(at);
         let item = &self.items[at];
         let part = item.part();
-        let place = (at, item.id.as_str());
+        let place = Place {
+            index: at,
+            id: &item.id,
+        };
         self.events
             .part("response.content_part.added", place, "part", &part);
         at
@@ -238,7 +241,10 @@ impl ResponseBuilder {
         let item = &mut self.items[at];
         item.text.push_str(more);
         let delta = json!(more);
-        let place = (at, item.id.as_str());
+        let place = Place {
+            index: at,
+            id: &item.id,
+        };
         if let Kind::Message { logprobs } = &mut item.kind {
             let delta = format!("{delta},\"logprobs\":{}", list(&fresh));
             self.events
@@ -279,7 +285,10 @@ impl ResponseBuilder {
         let is_custom = matches!(&item.kind, Kind::Call { tool, .. } if tool.is_custom);
         if !is_custom && !more.is_empty() {
             let kind = "response.function_call_arguments.delta";
-            let place = (at, item.id.as_str());
+            let place = Place {
+                index: at,
+                id: &item.id,
+            };
             self.events.arguments(kind, place, "delta", &more);
         }
     }
@@ -291,7 +300,10 @@ impl ResponseBuilder {
         if std::mem::replace(&mut item.is_done, true) {
             return;
         }
-        let place = (at, item.id.as_str());
+        let place = Place {
+            index: at,
+            id: &item.id,
+        };
         let (text, part) = (json!(item.text), item.part());
         let events = &mut self.events;
         match &item.kind {

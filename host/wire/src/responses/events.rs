@@ -2,6 +2,15 @@
 
 use serde_json::json;
 
+/// Where an event belongs.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The index of its item.
+    pub(super) index: usize,
+    /// The item's id.
+    pub(super) id: &'a str,
+}
+
 /// Writes events, or nothing if the response is not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -51,9 +60,9 @@ impl Events {
     }
 
     /// An event about a part of an item, or what is in it, with a value by its name.
-    pub(super) fn part(&mut self, kind: &str, at: (usize, &str), name: &str, value: &str) {
+    pub(super) fn part(&mut self, kind: &str, at: Place<'_>, name: &str, value: &str) {
         if self.is_on {
-            let (at, id) = (at.0, json!(at.1));
+            let (at, id) = (at.index, json!(at.id));
             let fields = format!(
                 "\"item_id\":{id},\"output_index\":{at},\"content_index\":0,\"{name}\":{value}"
             );
@@ -62,9 +71,9 @@ impl Events {
     }
 
     /// An event about the arguments of a call.
-    pub(super) fn arguments(&mut self, kind: &str, at: (usize, &str), name: &str, value: &str) {
+    pub(super) fn arguments(&mut self, kind: &str, at: Place<'_>, name: &str, value: &str) {
         if self.is_on {
-            let (at, id, value) = (at.0, json!(at.1), json!(value));
+            let (at, id, value) = (at.index, json!(at.id), json!(value));
             self.put(
                 kind,
                 &format!("\"item_id\":{id},\"output_index\":{at},\"{name}\":{value}"),

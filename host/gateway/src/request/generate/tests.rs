@@ -30,7 +30,8 @@ fn equal_prompts_of_two_tenants_have_no_prefix_in_common() {
 
 /// The number of the group of a request.
 fn group(
-    (tenant, job): (&str, &str),
+    tenant: &str,
+    job: &str,
     name: Option<&str>,
     endpoint: Endpoint,
     body: &str,
@@ -50,7 +51,7 @@ fn group(
 
 #[test]
 fn tasks_behind_one_long_system_prompt_are_groups_of_their_own() {
-    let of = |body: &str, endpoint| group(("default", "j"), None, endpoint, body);
+    let of = |body: &str, endpoint| group("default", "j", None, endpoint, body);
     let ids = |task: u64, tail: usize| {
         let ids: Vec<u64> = (0..5_000).chain(std::iter::repeat_n(task, tail)).collect();
         let body = serde_json::json!({"model": "m", "token_ids": ids}).to_string();
@@ -84,14 +85,14 @@ fn tasks_behind_one_long_system_prompt_are_groups_of_their_own() {
 
 #[test]
 fn a_named_group_is_one_of_its_job() {
-    let of = |scope, name, prompt: &str| {
+    let of = |tenant, job, name, prompt: &str| {
         let body = format!(r#"{{"prompt": "{prompt}"}}"#);
-        group(scope, name, Endpoint::Completions, &body)
+        group(tenant, job, name, Endpoint::Completions, &body)
     };
-    let job = ("default", "j");
-    let named = of(job, Some("g"), "one");
-    assert_eq!(of(job, Some("g"), "other"), named);
-    assert_ne!(of(job, Some("h"), "one"), named);
-    assert_ne!(of(("default", "k"), Some("g"), "one"), named);
-    assert_ne!(of(("acme", "j"), None, "one"), of(job, None, "one"));
+    let named = of("default", "j", Some("g"), "one");
+    assert_eq!(of("default", "j", Some("g"), "other"), named);
+    assert_ne!(of("default", "j", Some("h"), "one"), named);
+    assert_ne!(of("default", "k", Some("g"), "one"), named);
+    let unnamed = of("default", "j", None, "one");
+    assert_ne!(of("acme", "j", None, "one"), unnamed);
 }

@@ -94,8 +94,8 @@ struct Stage {
 impl Stage {
     async fn new() -> Self {
         let (folder, hands) = (tempfile::tempdir().unwrap(), Hands::new());
-        let none = ("none".into(), Vec::new());
-        let mut config = SandboxConfig::new(none, folder.path().to_owned(), vec![0]);
+        let work = folder.path().to_owned();
+        let mut config = SandboxConfig::new("none".into(), Vec::new(), work, vec![0]);
         config.clock = hands.clone();
         let sandboxes = Sandboxes::start_on(Arc::new(Nowhere), config).await;
         Self {

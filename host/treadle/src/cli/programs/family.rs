@@ -43,11 +43,14 @@ pub(super) async fn show(
     for program in &mut rows {
         members.push(Member::of(client, program).await?);
     }
-    let begin = members.iter().map(|member| member.alive.0).min();
-    let end = members.iter().map(|member| member.alive.1).max();
-    let all = (begin.unwrap_or(0), end.unwrap_or(0));
+    let begin = members.iter().map(|member| member.alive.begin).min();
+    let end = members.iter().map(|member| member.alive.end).max();
+    let all = Period {
+        begin: begin.unwrap_or(0),
+        end: end.unwrap_or(0),
+    };
     for (program, member) in rows.iter_mut().zip(&members) {
-        program["active_us"] = member.active_us(all.1).into();
+        program["active_us"] = member.active_us(all.end).into();
         program["queued_us"] = member.queued_us.into();
         program["timeline"] = member.timeline(all).into();
     }
@@ -98,9 +101,23 @@ async fn tree(client: &Client, first: Value, limit: usize) -> Result<Vec<Value>,
     Ok(rows)
 }
 
+/// A period, in microseconds since 1970.
+#[derive(Clone, Copy)]
+struct Period {
+    begin: u64,
+    end: u64,
+}
+
+impl Period {
+    /// Whether some of it is in a part of the time axis.
+    const fn overlaps(self, part: Self) -> bool {
+        self.begin < part.end && part.begin <= self.end
+    }
+}
+
 /// When a program was live, and when it was in steps. Times are microseconds since 1970.
 struct Member {
-    alive: (u64, u64),
+    alive: Period,
     /// When each step was sent to an engine, and when it finished if it has.
     steps: Vec<(u64, Option<u64>)>,
     queued_us: u64,
@@ -124,7 +141,10 @@ impl Member {
         let ends = steps.iter().map(|(sent, end)| end.unwrap_or(*sent));
         let queued = rows.iter().filter_map(|row| number(row, "waited_us"));
         Ok(Self {
-            alive: (began, ends.fold(updated, u64::max)),
+            alive: Period {
+                begin: began,
+                end: ends.fold(updated, u64::max),
+            },
             queued_us: queued.fold(0, u64::saturating_add),
             steps,
         })
@@ -144,9 +164,8 @@ impl Member {
     }
 
     /// Steps and pauses on the time axis of the whole family.
-    fn timeline(&self, (begin, end): (u64, u64)) -> String {
-        let overlaps =
-            |(from, to): (u64, u64), (first, last): (u64, u64)| from < last && first <= to;
+    fn timeline(&self, all: Period) -> String {
+        let Period { begin, end } = all;
         let at = |place: u64| {
             let passed =
                 u128::from(end - begin + 1) * u128::from(place) / u128::from(TIMELINE_CHARS);
@@ -154,11 +173,20 @@ impl Member {
         };
         let letter = |place: u64| {
             // Each character covers at least one microsecond.
-            let part = (at(place), at(place + 1).max(at(place) + 1));
-            let mut steps = self.steps.iter();
-            if steps.any(|(sent, ended)| overlaps((*sent, ended.unwrap_or(end)), part)) {
+            let part = Period {
+                begin: at(place),
+                end: at(place + 1).max(at(place) + 1),
+            };
+            let is_at_engine = self.steps.iter().any(|(sent, ended)| {
+                let step = Period {
+                    begin: *sent,
+                    end: ended.unwrap_or(end),
+                };
+                step.overlaps(part)
+            });
+            if is_at_engine {
                 '#'
-            } else if overlaps(self.alive, part) {
+            } else if self.alive.overlaps(part) {
                 '-'
             } else {
                 ' '
@@ -172,7 +200,11 @@ impl Member {
 mod tests {
     use super::*;
 
-    fn member(alive: (u64, u64), steps: &[(u64, Option<u64>)]) -> Member {
+    const fn period(begin: u64, end: u64) -> Period {
+        Period { begin, end }
+    }
+
+    fn member(alive: Period, steps: &[(u64, Option<u64>)]) -> Member {
         Member {
             alive,
             steps: steps.to_vec(),
@@ -182,21 +214,21 @@ mod tests {
 
     #[test]
     fn a_timeline_has_steps_and_what_is_between_them() {
-        let family = (1_000, 1_000 + 40 * 100 - 1);
+        let family = period(1_000, 1_000 + 40 * 100 - 1);
         let parent = member(family, &[(1_000, Some(1_399)), (4_600, None)]);
         let line = parent.timeline(family);
         assert_eq!(line, format!("####{}####", "-".repeat(32)));
-        let child = member((1_500, 2_499), &[(2_000, Some(2_199))]);
+        let child = member(period(1_500, 2_499), &[(2_000, Some(2_199))]);
         let line = child.timeline(family);
         assert_eq!(line, format!("     -----##---{}", " ".repeat(25)));
-        let moment = member((7, 7), &[(7, Some(7))]);
-        assert_eq!(moment.timeline((7, 7)).chars().next(), Some('#'));
+        let moment = member(period(7, 7), &[(7, Some(7))]);
+        assert_eq!(moment.timeline(period(7, 7)).chars().next(), Some('#'));
     }
 
     #[test]
     fn steps_that_overlap_count_once() {
         let steps = [(10, Some(30)), (20, Some(40)), (25, Some(28)), (90, None)];
-        assert_eq!(member((0, 100), &steps).active_us(100), 40);
-        assert_eq!(member((0, 100), &[]).active_us(100), 0);
+        assert_eq!(member(period(0, 100), &steps).active_us(100), 40);
+        assert_eq!(member(period(0, 100), &[]).active_us(100), 0);
     }
 }
