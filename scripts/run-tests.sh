@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'run-tests: %s\n' "$*" >&2; }
 
-# The version to install if there is none.
+# The version to install if it is missing.
 readonly NEXTEST=0.9.143
 # What cargo-nextest takes instead of asking cargo.
 readonly BINARIES=target/tests.json METADATA=target/metadata.json

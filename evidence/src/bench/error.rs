@@ -22,7 +22,7 @@ pub enum BenchError {
         cause: String,
     },
     /// No such system can be run.
-    #[error("--systems has {name}, which is none of {known}; {remedy}")]
+    #[error("--systems has {name}, which is not one of {known}; {remedy}")]
     System {
         /// What was given.
         name: String,

@@ -131,7 +131,7 @@ impl Given {
         Ok(())
     }
 
-    /// Sends a prompt of so many nominal tokens, for so many; gives the tokens that it had, and the
+    /// Sends a prompt of `input_tokens` nominal tokens; gives the tokens that it had, and the
     /// time of the answer.
     async fn ask(
         &self,
@@ -164,7 +164,7 @@ impl Given {
         Ok((answer.prompt.all, began.elapsed()))
     }
 
-    /// Scaled microseconds for a token of the first engine, while so many sequences are at work: by
+    /// Scaled microseconds for a token of the first engine, while a batch of sequences is at work: by
     /// what more tokens add to the time of an answer.
     pub(super) async fn token_us(&self, batch: u64, time_scale: f64) -> Result<f64, BenchError> {
         let (upstream, url) = (Upstream::new(CONNECT_TIMEOUT), &self.urls[0]);

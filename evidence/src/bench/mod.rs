@@ -54,7 +54,7 @@ enum Part {
     /// minutes for each seed, and is not part of everything.
     Actions(actions::ActionsArgs),
     /// CPU time, added latency and memory of the gateway beside the routers of others that
-    /// `scripts/peers.sh` installs, in processes of their own on this machine (Linux alone).
+    /// `scripts/peers.sh` installs, in processes of their own on this machine (only on Linux).
     Gateway(gateway::GatewayArgs),
     /// Events a second that the core handles on one thread, and the time that
     /// policies take for their answers.

@@ -28,8 +28,9 @@ const TARGET_CASE: (usize, usize) = (6_400, 16);
 /// Lengths of programs, in tokens: the least and the most.
 const LENGTHS: (f64, f64) = (400.0, 40_000.0);
 const TOKEN_US: f64 = 7_000.0;
-/// Devices of the plan, and its kinds of workers. Times and capacities are made up: so
-/// much time is left per token, and so many tokens are held, by several devices.
+/// Devices of the plan, and its kinds of workers. Times and capacities are made up:
+/// the share of the time per token that is left, and the multiple of the tokens that are held, by
+/// several devices.
 const GPUS: u32 = 64;
 const DEGREES: [u32; 4] = [1, 2, 4, 8];
 const DEGREE_TOKEN_US: [f64; 4] = [12_000.0, 7_500.0, 5_000.0, 4_000.0];

@@ -78,7 +78,7 @@ impl PredictionArgs {
         report.setting("seed", self.seed);
         report.note(
             "Known prompts have been rolled out once before with other samples, new ones have not. \
-             After so many steps, programs that have ended count with what they came to; those \
+             After a number of steps, programs that have ended count with their final length; those \
              called running are the programs with three steps or more, the same for every \
              predictor. heddle-no-text is heddle with what the daemon gives its policies; heddle has \
              beside it a stand-in for a text model, a number drawn for each prompt that says as \
@@ -87,7 +87,7 @@ impl PredictionArgs {
         );
         report.note(
             "error, squared, factor and rank are of the tokens that remain, of the programs that still run \
-             after so many steps; _returned is when the tool of the last one has returned. Groups \
+             after that number of steps; _returned is when the tool of the last one has returned. Groups \
              of new prompts and of recorded runs were not seen before.",
         );
         Ok(report)

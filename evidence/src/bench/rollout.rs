@@ -17,7 +17,7 @@ pub(super) struct RolloutArgs {
     /// Agents: coding, search, math; all unless given.
     #[arg(long, value_delimiter = ',', value_parser = task)]
     tasks: Vec<AgentTask>,
-    /// Models: qwen3-8b, qwen3-14b, qwen3-32b; all unless given. Worlds alone are
+    /// Models: qwen3-8b, qwen3-14b, qwen3-32b; all unless given. Single worlds are
     /// compared with qwen3-14b, as the paper does.
     #[arg(long, value_delimiter = ',', value_parser = model)]
     models: Vec<AgentModel>,

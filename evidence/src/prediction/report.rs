@@ -17,7 +17,7 @@ use treadle_simulator::workload::{
     load_trace,
 };
 
-/// The long tail: so many of 1,000 programs.
+/// The long tail: the longest of 1,000 programs.
 const TAIL_PER_MILLE: usize = 100;
 /// What `heddle` asks for.
 const HEDDLE_EXTRA: [&str; 6] = [
@@ -166,7 +166,7 @@ pub fn recorded(trace: impl BufRead) -> Result<Vec<AgentRun>, TraceError> {
     Ok(load_trace(trace, &options)?.runs)
 }
 
-/// Compares the predictors on recorded runs, of which they have seen no group before: they learn
+/// Compares the predictors on recorded runs whose groups they have not seen before: they learn
 /// from two groups of three, and are asked about the others. No text is recorded.
 ///
 /// # Errors

@@ -42,7 +42,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A run after so many of its steps; `prompt_score` may be 0.
+    /// A run after this number of its steps; `prompt_score` may be 0.
     pub fn after(run: &AgentRun, steps: usize, prompt_score: f64) -> Self {
         let done = &run.steps[..steps.min(run.steps.len())];
         let returned = &done[..done.len().saturating_sub(1)];

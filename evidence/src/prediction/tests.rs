@@ -137,7 +137,7 @@ fn recorded_agents_of_unseen_groups_are_ordered_better_than_by_baselines() {
         let heddle = at("heddle-no-text", steps);
         for baseline in ["history", "prompt-only"] {
             assert_eq!(heddle.programs, at(baseline, steps).programs);
-            // How long they become shows late: before, prompts alone are less off.
+            // How long they become shows late: before, predictions from prompts only are less off.
             assert!(
                 steps < 8 || heddle.factor < at(baseline, steps).factor,
                 "{steps}: {found:#?}"

@@ -3,7 +3,7 @@
 //! for all.
 //!
 //! All systems get the same agents, engines and time; only which caches are kept where, and which
-//! programs wait, differs. Host memory for caches is treadle's alone.
+//! programs wait, differs. Only treadle has host memory for caches.
 
 mod answers;
 mod bound;
@@ -37,7 +37,7 @@ const GPUS: u32 = 8;
 /// Minutes before figures count: the first programs all begin with short contexts.
 const WARM_UP_MIN: u64 = 5;
 const MINUTE_US: u64 = 60_000_000;
-/// Memory of which there is always enough, as a multiple of the peak demand.
+/// Memory that is always enough, as a multiple of the peak demand.
 const PLENTY: f64 = 4.0;
 
 /// Host memory of a node for caches: half of what one of eight H100 has (2 TB, DGX H100).

@@ -21,7 +21,7 @@ pub struct CalibrateArgs {
     /// Read the profile from this file instead of measuring one.
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     pub from: Option<PathBuf>,
-    /// Then run so many small agent workloads on the engine and in the simulator, and compare
+    /// Then run this number of small agent workloads on the engine and in the simulator, and compare
     /// their makespans.
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -53,7 +53,7 @@ pub struct CalibrateArgs {
     /// Tokens that one iteration computes at most, where the measurement does not show it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub batched_tokens_max: Option<u32>,
-    /// Give up after so many seconds.
+    /// Give up after this number of seconds.
     #[arg(long, default_value_t = 1_800, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
     /// Print one JSON object.

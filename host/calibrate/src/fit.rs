@@ -1,6 +1,6 @@
 //! Finding the speeds of an engine model from measurements.
 //!
-//! A measured time is a sum of iterations, each of which is linear in the speeds once it is known
+//! A measured time is a sum of iterations. Each is linear in the speeds once it is known
 //! whether computing or reading the weights bounds it. So: suppose which, solve, look which it is,
 //! and solve again until that agrees, from several first suppositions. Errors count relative to
 //! the time, so that long prompts do not drown single tokens, and measurements that the others
@@ -24,7 +24,7 @@ const FIRST_BOUNDS: [u64; 5] = [1, 8, 64, 512, u64::MAX];
 const TOKEN: u32 = 1;
 /// Errors below this share are noise and no reason to count a measurement less.
 const NOISE: f64 = 0.02;
-/// A share of errors beyond so many times the median counts less.
+/// Errors beyond this multiple of the median count less.
 const OUTLIER: f64 = 3.0;
 
 /// Speeds in microseconds, in the order of a row.
@@ -354,7 +354,7 @@ mod tests {
         assert!((speed / 600.0 - 1.0).abs() < 0.1, "{speed}");
     }
 
-    /// A short calibration, of which the machine delays one measurement in four.
+    /// A short calibration; the machine delays one measurement in four.
     fn disturbed(seed: u64) -> Vec<Sample> {
         let mut drawn = seed;
         let mut next = || {

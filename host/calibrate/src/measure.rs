@@ -204,7 +204,7 @@ impl Bench<'_> {
         Ok(answers)
     }
 
-    /// Batches of so many sequences: all of one length, and one long among short ones, which
+    /// Batches of `sequences` sequences: all of one length, and one long among short ones, which
     /// shows whether the engine pads its batches.
     async fn batches(&mut self, sequences: u32) -> Result<(), CalibrateError> {
         let contexts = self.plan.contexts(sequences);
@@ -303,7 +303,7 @@ impl Bench<'_> {
     }
 }
 
-/// Tokens of one iteration, if a prompt took so many: a power of two if one fits, as such budgets
+/// Tokens of one iteration, if a prompt took `pieces` of them: a power of two if one fits, as such budgets
 /// are, else the middle of what fits. `None` if the prompt was not cut.
 fn cut_at(prompt_tokens: u32, pieces: u32) -> Option<u32> {
     if pieces < 2 {
@@ -381,7 +381,7 @@ mod tests {
     fn only_time_in_which_all_decode_counts() {
         let start = Instant::now();
         let mut first = answer(start, 0, 10, 20);
-        // Alone it was faster.
+        // By itself it was faster.
         first
             .tokens_at
             .splice(0..0, (0..5).map(|ms| start + Duration::from_millis(ms)));

@@ -39,7 +39,7 @@ impl Prompts {
         from + self.below(to.saturating_sub(from) + 1)
     }
 
-    /// So many ids.
+    /// `count` ids.
     pub(super) fn ids(&mut self, count: u32) -> Vec<u32> {
         let width = IDS.end - IDS.start;
         (0..count).map(|_| IDS.start + self.below(width)).collect()

@@ -33,8 +33,8 @@ pub(super) struct Program {
     pub(super) steps: Vec<Step>,
 }
 
-/// So many programs of different lengths for an engine like `profile`. Tool calls last 0.1 to 0.5
-/// of the time of a step alone: the engine is what the makespan depends on.
+/// `count` programs of different lengths for an engine like `profile`. Tool calls last 0.1 to 0.5
+/// of the time of a step by itself: the engine is what the makespan depends on.
 pub(super) fn programs(count: u32, lanes: u32, profile: &EngineProfile, seed: u64) -> Vec<Program> {
     let mut random = Prompts::seeded(seed);
     let shared = profile.kv_tokens() / u64::from(lanes.max(1));

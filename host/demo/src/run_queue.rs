@@ -12,7 +12,7 @@ pub(super) struct RunQueue {
 }
 
 impl RunQueue {
-    /// A queue of these runs, of which there is at least one.
+    /// A queue of these runs; there is at least one.
     pub(super) fn new(runs: Arc<[AgentRun]>) -> Self {
         Self {
             runs,

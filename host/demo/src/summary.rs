@@ -191,7 +191,7 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     )];
     if plan.engine_host > 0.0 {
         notes.push(format!(
-            "They offload to host memory by themselves: {} times the peak demand, of which {} \
+            "They offload to host memory by themselves: {} times the peak demand; {} \
              tokens a second come back.",
             plan.engine_host,
             number(plan.profile.host_tokens_per_s as f64),

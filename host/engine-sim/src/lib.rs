@@ -81,7 +81,7 @@ pub struct EngineSimOptions {
     pub seed: u64,
     /// Answer at once without simulating the engine, as cheaply as possible.
     pub instant: bool,
-    /// Tokens per event of a stream, at least 1; the first token comes alone.
+    /// Tokens per event of a stream, at least 1; the first token comes by itself.
     pub tokens_per_event: u32,
     /// Maximum number of requests in the engine, running and waiting; further ones get 503.
     pub requests_max: usize,

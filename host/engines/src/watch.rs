@@ -114,7 +114,7 @@ type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
 const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
-    /// Watches no engine yet. `configured` are the scheduler's settings, of which it uses what the
+    /// Watches no engine yet. `configured` are the scheduler's settings; it uses those that the
     /// engines support.
     pub fn new(
         driver: DriverHandle,

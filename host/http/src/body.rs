@@ -99,7 +99,7 @@ async fn read_sent(
     Ok(whole.freeze())
 }
 
-/// The next bytes of a body of which `so_far` have arrived since it `began`; `None` at its end.
+/// The next bytes of a body; `so_far` have arrived since it `began`. `None` at its end.
 async fn next_part(
     body: &mut Body,
     began: Instant,

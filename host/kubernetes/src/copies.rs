@@ -129,7 +129,7 @@ mod tests {
         copies.lock().measured = None;
         assert_eq!(copies.left(), 1);
         let last = make().expect("there is room");
-        let full = make().expect_err("there is none");
+        let full = make().expect_err("no room");
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
         assert!(full.to_string().contains("1024 MiB"), "{full}");
         assert_eq!(copies.check().expect_err("none").kind(), full.kind());

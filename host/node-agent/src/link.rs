@@ -21,7 +21,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The parameters of a connection.
 pub(super) struct Link {
-    /// The daemons, one of which schedules.
+    /// The daemons; one of them schedules.
     pub(super) urls: Vec<String>,
     pub(super) secret: Secret,
     pub(super) connector: Connector,

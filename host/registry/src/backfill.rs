@@ -86,7 +86,7 @@ fn seen_of(mut steps: Vec<StepRow>, present: &Observation) -> Vec<Observation> {
     all
 }
 
-/// The extra columns of an earlier observation, of which only the first prompt is known.
+/// The extra columns of an earlier observation; only its first prompt is known.
 fn unknown(present: &Observation) -> [f32; EXTRA_COLUMNS.len()] {
     let mut extra = [-1.0; EXTRA_COLUMNS.len()];
     extra[0] = present.extra[0];

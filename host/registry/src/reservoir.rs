@@ -100,7 +100,7 @@ impl Reservoir {
 pub(super) mod tests {
     use super::*;
 
-    /// An observation of a program after `steps` steps, each of which generates 50 tokens.
+    /// An observation of a program after `steps` steps that generated 50 tokens each.
     pub(in super::super) fn seen(program: u64, steps: u32, moment: Moment) -> Observation {
         Observation {
             program: ProgramId(program),

@@ -37,7 +37,7 @@ const HOME: &str = "/root";
 /// User and group of root inside.
 const ROOT: UserIds = UserIds::ROOT;
 
-/// The processes of a sandbox, all of which end when this is dropped.
+/// The processes of a sandbox; all end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Live {
     line: Arc<Line>,

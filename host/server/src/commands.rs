@@ -169,7 +169,7 @@ mod tests {
             assert!((reward_of(reward_millionths) - reward).abs() < 1e-6);
         }
         for reward in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.1e9, -1e300] {
-            let error = rewarded("p", reward).expect_err("it is none");
+            let error = rewarded("p", reward).expect_err("no reward");
             assert_eq!(error.param.as_deref(), Some("reward"), "{reward}");
             assert!(
                 error.message.contains("from -1000000000"),

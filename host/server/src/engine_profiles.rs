@@ -66,7 +66,7 @@ mod tests {
         let document = preset.to_json(Value::Null);
         assert_eq!(of_value(&document), Ok(speeds));
         for wrong in [json!("gpt-9"), json!({}), json!(7)] {
-            let error = of_value(&wrong).expect_err("it is none");
+            let error = of_value(&wrong).expect_err("no profile");
             assert!(
                 error
                     .param
@@ -79,7 +79,7 @@ mod tests {
         let path = path.to_string_lossy();
         assert_eq!(of_setting(&path).await.expect("a file"), speeds);
         assert!(of_setting("qwen3-32b-h100").await.is_ok());
-        let error = of_setting("no-such-file").await.expect_err("it is none");
+        let error = of_setting("no-such-file").await.expect_err("no profile");
         assert!(error.to_string().contains("engines.endpoints"), "{error}");
     }
 }

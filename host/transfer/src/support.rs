@@ -24,7 +24,7 @@ pub struct Support {
     pub offload: bool,
     /// Whether KV can move to another worker of the same kind.
     pub migrate: bool,
-    /// The missing requirement, with the remedy; empty if there is none.
+    /// The missing requirement, with the remedy; empty if nothing is missing.
     pub why: Box<str>,
 }
 

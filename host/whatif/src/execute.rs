@@ -268,8 +268,8 @@ fn record(evaluator: &PolicyEvaluator) -> PolicyRecord {
     }
 }
 
-/// Outcomes under the seeds with which all sets were replayed; if there is none, those under the
-/// first seed.
+/// Outcomes under the seeds with which all sets were replayed; without any, those under the first
+/// seed.
 fn comparable(mut outcomes: Outcomes) -> Outcomes {
     let whole = outcomes.iter().map(|(_, own)| own.len()).min().unwrap_or(0);
     for (_, own) in &mut outcomes {

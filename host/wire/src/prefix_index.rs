@@ -76,7 +76,7 @@ impl PrefixIndex {
         self.programs.insert(program, Entry { link, age });
     }
 
-    /// Removes the least recently inserted program; false if there is none.
+    /// Removes the least recently inserted program; false without any.
     pub fn remove_oldest(&mut self) -> bool {
         let oldest = self.by_age.first_key_value();
         let Some(oldest) = oldest.map(|(_, oldest)| oldest.clone()) else {

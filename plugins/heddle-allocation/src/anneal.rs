@@ -17,7 +17,7 @@ pub(crate) fn exhaustive(cluster: &Cluster) -> (Vec<u32>, f64) {
     best
 }
 
-/// The best plan with a single degree; no workers if there is none.
+/// The best plan with a single degree; no workers without one.
 fn best_homogeneous(cluster: &Cluster) -> (Vec<u32>, f64) {
     let mut best = (vec![0; cluster.degrees.len()], f64::INFINITY);
     for plan in cluster.homogeneous() {

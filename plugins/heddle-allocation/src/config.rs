@@ -44,7 +44,7 @@ treadle_plugin::choice! {
 pub struct Class {
     /// The degree.
     pub degree: u32,
-    /// Time per token of one program alone, in microseconds; `None` for the call's figure.
+    /// Time per token of one program by itself, in microseconds; `None` for the call's figure.
     #[serde(default)]
     pub token_us: Option<f64>,
     /// Points of batch size and factor; `None` for the default profile.

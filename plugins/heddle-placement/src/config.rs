@@ -60,7 +60,7 @@ treadle_plugin::choice! {
 pub struct Class {
     /// KV cache in tokens, by which workers are recognised.
     pub capacity_tokens: u64,
-    /// Time per token of one program alone, in microseconds.
+    /// Time per token of one program by itself, in microseconds.
     pub token_us: f64,
     /// Points of batch size and factor; `None` for the default profile.
     #[serde(default)]

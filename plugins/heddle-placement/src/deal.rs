@@ -4,7 +4,7 @@
 //! grow in step: their contexts fill a worker's memory and leave it at the same time, so that on
 //! average only half of it is used. If it makes no group end later than the latest one, the groups
 //! of shorter programs are dealt like cards, so that each gets some of every length. If there is
-//! more work than the longest programs take alone, all groups are dealt.
+//! more work than the longest programs take by themselves, all groups are dealt.
 
 use heddle_partition::{Load, Member, Pace, deal_evenly};
 

@@ -105,7 +105,7 @@ fn is_like(seen: Seen, other: Seen) -> bool {
 }
 
 impl Speed {
-    /// Time per token of one program alone, in microseconds.
+    /// Time per token of one program by itself, in microseconds.
     pub(crate) fn token_us(self, config: &Config) -> f64 {
         match self {
             Self::Class(row) => config.classes[row].token_us,

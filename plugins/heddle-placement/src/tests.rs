@@ -68,7 +68,7 @@ fn without_classes_workers_are_as_fast_as_they_were_seen_to_be() {
     assert!(one_unknown.1[2] > 0, "{one_unknown:?}");
     let none_known = places([-1.0; 3], [-1.0; 3]);
     assert_eq!(none_known.1.iter().sum::<usize>(), 42);
-    // What was measured alone says nothing of programs beside each other: they are spread out.
+    // A measurement of one program says nothing of programs beside each other: they are spread out.
     let (_, alone) = places([20_000.0, 20_100.0, 20_500.0], [-1.0; 3]);
     assert!(alone.iter().all(|count| *count > 0), "{alone:?}");
     // Where programs disturb one another more, fewer go together.
@@ -149,7 +149,7 @@ fn where_work_decides_lengths_are_mixed_and_moves_even_out_numbers() {
     // No program can be long, so that work decides: half of the longest on each.
     let (mut even, long) = long_at(r#"{"objective": "mixed", "longest_tokens": 1}"#);
     assert!((45..=55).contains(&long), "{long}");
-    // As many on each are left alone, whichever are expected to be long.
+    // As many on each are left where they are, whichever are expected to be long.
     let mut at = vec![0; 20];
     at.extend([1; 20]);
     let mut left = vec![5_000.0; 20];

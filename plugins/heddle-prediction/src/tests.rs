@@ -232,7 +232,7 @@ fn long_tailed(random: &mut SplitMix64) -> u64 {
     (2_000.0 * ((sum - 6.0) * 1.1).exp()) as u64 + 50
 }
 
-/// Learns programs that came to `total`, of which each was seen until `until`.
+/// Learns programs that came to `total`; each was seen until `until`.
 fn learn_until(policy: &mut HeddlePrediction, programs: &[(u64, u64)], tell: bool) {
     for (number, (total, until)) in programs.iter().enumerate() {
         let seen = total.min(until);

@@ -73,7 +73,7 @@ impl PriorityPolicy for ShortestFirstPriority {
             .collect())
     }
 
-    /// A longer wait alone never preempts; a lower level does.
+    /// A longer wait by itself never preempts; a lower level does.
     fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         if !self.config.preempt {
             return Err(PolicyError::not_supported());

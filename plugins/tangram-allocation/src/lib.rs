@@ -20,7 +20,7 @@
 //!   would start too early, so here as many end as it needs.
 //! - Algorithm 2 considers the whole queue. Here it considers `horizon_rows` waiting actions; those
 //!   behind count with the mean time at which the pool's units become free.
-//! - Algorithm 1 ignores future actions: one that waits alone gets all units that it gains anything
+//! - Algorithm 1 ignores future actions: a single one that waits gets all units that it gains anything
 //!   from, and those that come while it runs get the rest. Here an action gets at most its equal
 //!   share of the pool, as configured by `share_percent`. Devices are shared as in the paper:
 //!   models use them almost with full efficiency.

@@ -50,7 +50,7 @@ fn least_us(queue: &Queue, head: usize) -> u64 {
     fitting.map(|way| sum_us(way)).min().unwrap()
 }
 
-/// A queue of which the first that fit are candidates.
+/// A queue whose first actions, as far as they fit, are candidates.
 fn queue(chunks: Option<[u32; 4]>, units: u32, rows: Vec<Vec<(u32, u64)>>) -> Queue {
     let free = chunks.map_or(FreeUnits::plain(units), FreeUnits::chunked);
     let mut left = free;

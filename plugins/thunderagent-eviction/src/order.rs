@@ -9,7 +9,7 @@
 pub(crate) const WAITED_MS_MAX: u64 = (1 << 29) - 1;
 /// Contexts count up to 2^24 tokens beside a wait; longer ones tie.
 pub(crate) const TOKENS_MAX: u64 = (1 << 24) - 1;
-/// Contexts count up to 2^52 tokens alone; longer ones tie.
+/// Contexts count only up to 2^52 tokens; longer ones tie.
 pub(crate) const TOKENS_ALONE_MAX: u64 = (1 << 52) - 1;
 
 const HALF: f64 = (1_u64 << 52) as f64;

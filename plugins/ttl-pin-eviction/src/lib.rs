@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn a_learnt_pin_lasts_while_it_is_worth_its_cost() {
         let mut policy = TtlPinEviction::configure(LEARNT).unwrap();
-        // A short call; a long one that costs little to compute again; one of which
-        // some end at once; a long one that costs much.
+        // A short call; a long one that costs little to compute again; one of a kind that
+        // sometimes ends at once; a long one that costs much.
         let idle_ms = [500.0, 60_000.0, 60_000.0, 60_000.0];
         let soonest_ms = [100.0, 20_000.0, 100.0, 20_000.0];
         let prefill_ms = [100.0, 100.0, 100.0, 70_000.0];

@@ -169,7 +169,7 @@ pub struct ParallelismColumns<'a> {
     pub gpus: u32,
     /// Available degrees, ascending.
     pub degree: &'a [u32],
-    /// Time per output token of one program alone, in microseconds.
+    /// Time per output token of one program by itself, in microseconds.
     pub token_us: &'a [f64],
     /// Time that each further program adds to this, in microseconds; -1 if unknown.
     pub step_us: &'a [f64],

@@ -297,7 +297,7 @@ mod tests {
         arrangement.in_order(|_| 0);
         assert_eq!(arrangement.clone().answer(), [0, 0, 0]);
         arrangement.share_out();
-        // Four for the second row, of which one is left for the first; the third is not known.
+        // Four for the second row, and one of them is left for the first; the third is not known.
         assert_eq!(arrangement.clone().answer(), [1, 2, 0]);
         assert!(!arrangement.start(0, 2) && !arrangement.start(0, 3));
         assert!(arrangement.start(1, 0) && arrangement.start(0, 2));

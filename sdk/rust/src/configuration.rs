@@ -46,8 +46,8 @@ pub trait ConfigValue: Sized {
     /// The value as JSON, for the schema's default.
     fn json(&self) -> Value;
 
-    /// The number that bounds apply to: a number itself, or the length of a list; `None` if there
-    /// is none.
+    /// The number that bounds apply to: a number itself, or the length of a list; `None` for
+    /// other values.
     fn measure(&self) -> Option<Self::Bound> {
         None
     }

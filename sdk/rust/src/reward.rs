@@ -9,7 +9,7 @@ columns! {
     rows {
         /// The program's final answer.
         answer: String,
-        /// The expected answer; empty if there is none.
+        /// The expected answer; empty without one.
         reference: String,
         /// Tokens generated, all steps together.
         output_tokens: u64,

@@ -62,7 +62,7 @@ export interface ParallelismColumns {
   readonly gpus: number;
   /** Available degrees, ascending. */
   readonly degree: readonly number[];
-  /** Time per output token of one program alone, in microseconds. */
+  /** Time per output token of one program by itself, in microseconds. */
   readonly tokenUs: readonly number[];
   /** Time that each further program adds to this, in microseconds; -1 if unknown. */
   readonly stepUs: readonly number[];

@@ -31,7 +31,7 @@ export function config(): string {
   return imports.config();
 }
 
-/** A value that this binding has stored, `undefined` if there is none. */
+/** A value that this binding has stored, `undefined` without one. */
 export function stateGet(key: string): Uint8Array | undefined {
   return imports.stateGet(key) ?? undefined;
 }

@@ -7,7 +7,7 @@ import { type Definition, type Extra, type Given, type Plugin, type Self, Slot }
 export interface AnswerColumns {
   /** The program's final answer. */
   readonly answer: readonly string[];
-  /** The expected answer; empty if there is none. */
+  /** The expected answer; empty without one. */
   readonly reference: readonly string[];
   /** Tokens generated, all steps together. */
   readonly outputTokens: readonly number[];

@@ -164,7 +164,7 @@ fn time(
 }
 
 impl Kind {
-    /// A pool of which some part is free, and the queue for it.
+    /// A pool that is partly free, and the queue for it.
     fn draw(&self, random: &mut SplitMix64) -> Actions {
         let mut actions = Actions {
             pool: vec![0; QUEUED],

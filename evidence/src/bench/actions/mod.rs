@@ -122,7 +122,7 @@ impl ActionsArgs {
              tangram-allocation: pods is one pod per trajectory with 0.5 cores requested and 4 at \
              most, pods_started the same with pods that cost nothing to start, pods_best and \
              reserved_best the best of several limits and of several reservations for that batch \
-             and seed; fixed4 and fixed16 are treadle with tests that always have so many cores, \
+             and seed; fixed4 and fixed16 are treadle with tests that always have 4 or 16 cores, \
              fixed_best the best number for that batch and seed; algorithm1 is the paper's \
              algorithm as printed, default_allocation another policy. always is ten models that \
              stay on four devices each, always_best with the best degree of parallelism, \

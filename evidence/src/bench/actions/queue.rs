@@ -76,14 +76,14 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Submits actions until so many wait again as should.
+    /// Submits actions until the queue is as long as it should be.
     fn fill(&mut self) {
         while self.core.core().actions().waiting().count() < QUEUED {
             self.submit();
         }
     }
 
-    /// The next action ends and another one is submitted, so many times. The time that the core
+    /// The next action ends and another one is submitted, `actions` times. The time that the core
     /// takes for both, answers of the policy aside, and the questions that it asks.
     pub(super) fn run(&mut self, actions: usize) -> (Latencies, Vec<Actions>) {
         self.questions.clear();

@@ -11,7 +11,7 @@ pub(super) enum Stage {
     Send,
     /// See the first token of its step.
     FirstToken,
-    /// See so many tokens of it, or all.
+    /// See the first `done` tokens of it, or all.
     Decode { done: u64 },
 }
 

@@ -13,7 +13,7 @@ use treadle_report::latencies::Latencies;
 
 /// Questions of one purpose that are kept.
 const KEPT_MAX: usize = 500;
-/// Of the questions of a purpose one in so many is kept, so that they come from
+/// Of the questions of a purpose one in this number is kept, so that they come from
 /// all over the run.
 const KEPT_ONE_IN: u64 = 20;
 /// Answers that are timed at most.

@@ -54,7 +54,7 @@ pub(super) struct LoadGenerator {
 }
 
 impl LoadGenerator {
-    /// All programs live, none of which has sent anything.
+    /// All programs live, and none has sent anything.
     pub(super) fn new(options: &LoadGeneratorOptions) -> Result<Self, BenchError> {
         let workload = LognormalAgents {
             programs: options.programs.clamp(1, RUNS_MAX),
@@ -106,7 +106,7 @@ impl LoadGenerator {
         while self.now < at_us && self.turn() {}
     }
 
-    /// Runs for at least so many events.
+    /// Runs for at least `count` events.
     pub(super) fn run_events(&mut self, count: u64) {
         let until = self.events() + count;
         while self.events() < until && self.turn() {}

@@ -33,7 +33,7 @@ struct Sent {
 }
 
 impl Load {
-    /// The same body from so many programs, which are named as a system is told of them.
+    /// The same body from `programs` programs, which are named as a system is told of them.
     pub(super) fn new(concurrency: usize, programs: usize, body: &str, naming: &Naming) -> Self {
         let request = |program: usize| {
             let program = format!("bench-{program}");
@@ -60,7 +60,7 @@ impl Load {
 pub(super) enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// After so many requests of all together.
+    /// After this number of requests of all together.
     Requests(usize),
 }
 

@@ -14,7 +14,7 @@ const ENGINES: usize = 2;
 pub(super) const KINDS: [&str; 2] = ["qwen3-8b-h100", "qwen3-32b-h100"];
 /// Sequences at once at which a token's time is part of a calibration by hand.
 const BATCHES: [u64; 3] = [8, 32, 128];
-/// The same for engines that run already, most of which have few slots here.
+/// The same for engines that run already; most have few slots here.
 const BATCHES_OF_GIVEN: [u64; 2] = [2, 4];
 
 /// What an engine is in truth.
@@ -22,7 +22,7 @@ const BATCHES_OF_GIVEN: [u64; 2] = [2, 4];
 pub(super) struct Kind {
     /// Its KV memory, in tokens.
     pub(super) tokens: u64,
-    /// Scaled microseconds for a token alone.
+    /// Scaled microseconds for a token of one sequence.
     pub(super) token_us: u64,
     /// Sequences at once, and how many times as long a token then takes.
     pub(super) slowdowns: Vec<(u64, f64)>,

@@ -21,7 +21,7 @@ const SAMPLES: u32 = 8;
 
 const NOTE: &str = "Agents over HTTP on simulated engines, two of each of two kinds, or on those of \
     --engines. makespan.* and p99.* are in scaled seconds; over_least_load.* is least load's makespan \
-    over that of the system, of the same job; means over seeds, each of which is under details. \
+    over that of the system, of the same job; means over seeds; each seed is under details. \
     learnt.* is the time of a token alone over the truth, near.* the most steps that a job had finished \
     when it was first within a tenth (0: measured at registration; -1: never).";
 

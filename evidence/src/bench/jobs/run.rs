@@ -51,7 +51,7 @@ pub(super) struct Ended {
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     url: String,
-    /// Scaled microseconds for a token alone, as learnt by the end; 0 for nothing.
+    /// Scaled microseconds for a token of one sequence, as learnt by the end; 0 for nothing.
     pub(super) token_us: u64,
     pub(super) truth_us: u64,
     /// Steps that the job had finished when it was first within a tenth of the truth.

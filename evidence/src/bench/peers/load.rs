@@ -36,7 +36,7 @@ impl Workload {
         }
     }
 
-    /// Runs for so many slots.
+    /// Runs for a number of slots.
     pub(super) fn load(self, slots: usize, seed: u64) -> Result<Load, BenchError> {
         match self {
             Self::Coding => Ok(Load::alone(workload::runs(None, slots, seed)?)),

@@ -103,7 +103,7 @@ macro_rules! comparison {
     }};
 }
 
-/// The comparison of a world, for so many rows.
+/// The comparison of a world, for a number of rows.
 pub(super) fn comparison(
     module: &PolicyModule,
     world: World,

@@ -10,7 +10,7 @@ use treadle_report::latencies::Latencies;
 /// The time that each call is given.
 pub(super) const DEADLINE_MS: u64 = 2;
 
-/// Calls a policy that never answers so many times. What counts is the time from
+/// Calls a policy that never answers, a number of times. What counts is the time from
 /// the call to its fault; but for the first, each call starts an instance first, as
 /// calls after a fault do.
 pub(super) fn kills(engine: &PolicyEngine, count: usize) -> Result<Latencies, BenchError> {

@@ -38,7 +38,7 @@ struct Published {
     decided: Sender<bool>,
 }
 
-/// Swaps so many times.
+/// Swaps `count` times.
 pub(super) fn swaps(guests: &GuestFolder, count: usize) -> Result<Swaps, BenchError> {
     let engine = PolicyEngine::new(Limits {
         hot_deadline_ms: DEADLINE_MS,

@@ -38,7 +38,7 @@ enum Piece {
     TimeScale,
     Seconds(f64),
     WholeSeconds(f64),
-    /// For so many tokens of a prompt.
+    /// For this number of tokens of a prompt.
     PromptSeconds(f64),
 }
 

@@ -18,14 +18,14 @@ use work::{Ended, System, Workload};
 /// Of an agent's time, what its tools take where nothing waits (`ARL-Tangram` §2.3).
 const ACTIVE_SHARE: f64 = 0.47;
 
-/// So many that no command waits for one.
+/// Enough that no command waits for one.
 const FREE_CORES: u64 = 65_536;
 
 const NOTE: &str = "Real processes of this machine. An agent takes turns between thinking, which \
     needs no core, and a shell command that keeps one busy; its tools take 0.47 of its time where \
     nothing waits, as in the paper's §2.3, so that sharing cores per action can't be better than \
     1/0.47 = 2.13 times as fast as reserving them. exclusive gives each agent a core for its life; \
-    requests gives it so many thousandths of one and runs its commands at once, the best of several \
+    requests gives it some thousandths of one and runs its commands at once, the best of several \
     amounts. In both the commands are children of the benchmark itself, so that what treadle adds to each is \
     in treadle's figures alone; with --sandboxes they run in the same sandboxes through a daemon \
     that begins each at once. makespan and completion times are in seconds; ratio.* is the time of \

@@ -54,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// Makes a sandbox for each of so many programs, and waits until a command has run in each.
+    /// Makes a sandbox for each program, and waits until a command has run in each.
     pub(super) async fn with_sandboxes(mut self, programs: u32) -> Result<Self, String> {
         for _ in 0..programs {
             let headers = http::HeaderMap::new();

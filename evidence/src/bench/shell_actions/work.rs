@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Turns of the shell's loop whose time is taken to find out how many there are in a millisecond.
 const TRIAL_TURNS: u64 = 200_000;
-/// Trials, of which the fastest counts: others may use the machine.
+/// Number of trials. The fastest one counts: others may use the machine.
 const TRIALS: usize = 5;
 
 /// Who runs commands.
@@ -81,12 +81,12 @@ fn failed(cause: String) -> BenchError {
 }
 
 impl Workload {
-    /// The least time that the commands take on so many cores.
+    /// The least time that the commands take on `cores` cores.
     pub(super) fn least(&self, cores: usize, busy: Duration) -> Duration {
         busy.mul_f64(f64::from(self.programs * self.actions) / cores as f64)
     }
 
-    /// Runs it with so many programs at once.
+    /// Runs it with all its programs at once.
     pub(super) async fn run<S: System>(
         &self,
         at_once: usize,

@@ -56,7 +56,7 @@ pub(super) struct Case {
     pub(super) runs: Vec<AgentRun>,
     pub(super) slots: usize,
     pub(super) engines: u32,
-    /// Real engines, instead of so many simulated ones.
+    /// Real engines, instead of simulated ones.
     pub(super) given: Option<Given>,
     /// What the engines are, or are taken to be.
     pub(super) profile: EngineProfile,
@@ -118,7 +118,7 @@ pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchErr
 }
 
 /// The same on real engines: half as many programs, scaled to the engines' memory, and tools that
-/// are so many times faster.
+/// are faster.
 pub(super) fn cases_on(
     given: &Given,
     profile: &EngineProfile,
@@ -225,7 +225,7 @@ fn case(shape: &Shape) -> Result<Case, BenchError> {
     ))
 }
 
-/// On simulated engines, with runs that end before so many tokens.
+/// On simulated engines, with runs that end before `limit` tokens.
 fn of_shape(shape: &Shape, mut runs: Vec<AgentRun>, limit: u32, profile: EngineProfile) -> Case {
     runs.retain_mut(|run| {
         run.truncate_at(limit);

@@ -32,7 +32,7 @@ const NOTE: &str = "A change is that of the makespan, from one set of policies t
 #[derive(Args, Clone, Debug)]
 pub(super) struct WhatIfArgs {
     /// How much faster than real time the clocks of daemon, engines and agents run; beside engines
-    /// that run already, the tools of agents alone.
+    /// that run already, only the tools of agents.
     #[arg(long, default_value_t = 30.0)]
     time_scale: f64,
     /// Real runs of each workload under each set: a single one means little for small changes.
@@ -41,7 +41,7 @@ pub(super) struct WhatIfArgs {
     /// Seeds of each prediction.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=32))]
     seeds: u32,
-    /// These workloads alone.
+    /// Only these workloads.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(NAMES))]
     workloads: Vec<String>,
     /// Engines that run already, instead of simulated ones: their URLs, with commas between. Half as

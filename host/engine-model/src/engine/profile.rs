@@ -272,7 +272,7 @@ impl EngineProfile {
         })
     }
 
-    /// Time per token of a sequence that runs alone, and the additional time of each further one up
+    /// Time per token of a sequence that runs by itself, and the additional time of each further one up
     /// to `batch`, all with the same context; in microseconds.
     pub fn decode_line_us(&self, context_tokens: u64, batch: u64) -> (u64, u64) {
         let iteration_us = |sequences: u64| {

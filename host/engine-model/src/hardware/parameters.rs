@@ -8,7 +8,7 @@ use crate::links;
 
 const HEAD: &str = "# Simulation parameters
 
-What the simulated engines and links are made of. Each figure has its source; where there is none \
+What the simulated engines and links are made of. Each figure has its source; if none was \
 published, it says `assumption` and why. The figures were fixed before any policy was run; a later \
 change needs its reason in the CHANGELOG. This page is generated from the code by `UPDATE_DOCS=1 \
 cargo test -p treadle-engine-model parameters`.

@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(done.len(), moves.len());
         for each in done {
             let wanted = ends[each.id as usize];
-            // Steps of time, of which one may be lost at each start and end, and steps of rates.
+            // Steps of time (one may be lost at each start and end), and steps of rates.
             let slack = 2_000.0 * 21.0 + wanted * 0.02;
             prop_assert!((each.at_us as f64 - wanted).abs() < slack, "{each:?} {wanted}");
         }

@@ -94,7 +94,7 @@ impl Freeing {
         }
     }
 
-    /// The next copy; if there is none, the location's task ends.
+    /// The next copy; without one, the location's task ends.
     fn next(&self) -> Option<KvCopy> {
         let mut all = lock(&self.waiting);
         let next = all.get_mut(&self.place).and_then(VecDeque::pop_front);

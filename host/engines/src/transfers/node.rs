@@ -56,7 +56,7 @@ pub struct Abilities {
     pub offload: bool,
     /// Whether caches can move to another engine of its kind.
     pub migrate: bool,
-    /// The missing requirement, with the remedy; empty if there is none.
+    /// The missing requirement, with the remedy; empty if nothing is missing.
     pub missing: Box<str>,
 }
 

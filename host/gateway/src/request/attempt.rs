@@ -67,7 +67,7 @@ impl Ended {
 }
 
 /// Sends the call to the engine that the scheduler chose. If the scheduler ends the step meanwhile,
-/// a response still counts; `last_instruction` applies if there is none.
+/// a response still counts; `last_instruction` applies without one.
 pub(super) async fn attempt(
     call: &Arc<Call>,
     dispatch: &Dispatch,

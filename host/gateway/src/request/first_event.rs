@@ -175,7 +175,7 @@ pub(super) async fn first_event(mut body: Incoming) -> Result<Begun, String> {
 mod tests {
     use super::*;
 
-    /// How many bytes of this come before the answer has begun, in pieces of so many.
+    /// How many bytes of this come before the answer has begun, in pieces of `size` bytes.
     fn begins(stream: &str, size: usize) -> Option<usize> {
         let mut beginning = Beginning::new();
         let mut seen = 0;

@@ -46,7 +46,7 @@ struct OfTenant {
 }
 
 impl OfTenant {
-    /// Drops the oldest response; false if there is none.
+    /// Drops the oldest response; false without any.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.order.pop_front();
         oldest.is_some_and(|id| self.by_id.remove(&id).is_some())

@@ -17,7 +17,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Events sent at once.
 const EVENTS_AT_ONCE: usize = 1_024;
 
-/// The URL of the current scheduler; `None` while there is none.
+/// The URL of the current scheduler, if a daemon schedules.
 pub type Leader = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
 /// The parameters of a connection.

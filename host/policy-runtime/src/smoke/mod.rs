@@ -15,7 +15,7 @@ use crate::module::PolicyInstance;
 use rows::Rows;
 
 const ROWS: [usize; 3] = [0, 1, 100];
-/// Number of calls of which the fastest counts, because a busy machine slows some.
+/// Number of calls. The fastest one counts, because a busy machine slows some.
 const REPEATS: usize = 5;
 
 /// The duration of a call of the trial run.

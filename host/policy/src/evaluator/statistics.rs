@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(version.latest_percentile_us(0.5), None);
         version.record_call(1, Duration::from_micros(7));
         assert_eq!(version.latest_percentile_us(0.99), Some(7));
-        // Slow answers, of which the last 112 are among the latest.
+        // Slow answers; the last 112 are among the latest.
         for _ in 0..400 {
             version.record_call(1, Duration::from_millis(9));
         }

@@ -133,7 +133,7 @@ mod tests {
     fn what_chance_explains_is_no_regret() {
         let mut trial = Trial::default();
         for step in 0..200_u64 {
-            // Rare huge steps, of which the canary happens to have one more.
+            // Rare huge steps; the canary happens to have one more.
             let huge = |every: u64| if step % every == 0 { 1e6 } else { 1.0 };
             trial.add(false, huge(100));
             trial.add(true, huge(67));

@@ -9,14 +9,14 @@ use treadle_simulator::workload::AgentRun;
 /// What bounds a rollout from below, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SpeedOfLight {
-    /// The program that takes longest alone on the fastest worker.
+    /// The program that takes longest by itself on the fastest worker.
     pub longest_s: f64,
     /// All work on all GPUs at their best.
     pub work_s: f64,
 }
 
 impl SpeedOfLight {
-    /// Of a workload on so many GPUs.
+    /// Of a workload on `gpus` GPUs.
     pub(super) fn of(runs: &[AgentRun], degrees: &Degrees, gpus: u32) -> Self {
         let alone = |run: &AgentRun| {
             let times = degrees.profile.iter().map(|profile| alone_us(run, profile));
@@ -38,7 +38,7 @@ impl SpeedOfLight {
     }
 }
 
-/// Time of a program alone, its cache never lost, tools included.
+/// Time of a program by itself, its cache never lost, tools included.
 fn alone_us(run: &AgentRun, profile: &EngineProfile) -> u64 {
     let step_us = |step: &treadle_simulator::workload::AgentStep| {
         let context = u64::from(step.input_tokens) + u64::from(step.output_tokens) / 2;

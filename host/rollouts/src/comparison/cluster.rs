@@ -12,7 +12,7 @@ use treadle_simulator::workload::AgentRun;
 
 /// GPUs of one node.
 const NODE_GPUS: u32 = 8;
-/// Programs at once at a worker whose bound is memory alone: the rollout's batch is
+/// Programs at once at a worker whose only bound is memory: the rollout's batch is
 /// the same for all (§7.1).
 const RUNNING_MAX: u32 = 1_024;
 /// Batch sizes at which the slowdown by other programs is given.
@@ -70,7 +70,7 @@ impl Degrees {
         Ok(degrees)
     }
 
-    /// Time per token of one program alone at mean context, in microseconds.
+    /// Time per token of one program by itself at mean context, in microseconds.
     pub(super) fn token_us(&self, profile: &EngineProfile) -> f64 {
         self.batch_us(profile, 1)
     }

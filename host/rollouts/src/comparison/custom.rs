@@ -178,7 +178,7 @@ impl Comparison {
             .sum();
         let allocation = system.allocation;
         if allocation == AllocationKind::Heddle && self.history.is_empty() {
-            let problem = "`heddle` plans for the lengths of an earlier rollout and there is none; \
+            let problem = "`heddle` plans for the lengths of an earlier rollout, which is missing; \
                            give one, or another allocation";
             return Err(setting("allocation", problem));
         }

@@ -38,7 +38,7 @@ pub struct SimArgs {
     /// allocation plans for it.
     #[arg(long, value_name = "FILE", requires = "trace")]
     history: Option<PathBuf>,
-    /// Take so many programs of each trace, chosen by the seed; all unless given.
+    /// Take this number of programs of each trace, chosen by the seed; all unless given.
     #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     programs: Option<u32>,
     /// Divide the token counts of traces by this.

@@ -38,7 +38,7 @@ impl Plan {
         let model = LanguageModel::named(&args.model).unwrap_or(QWEN3_14B);
         let papers = AgentModel::named(&args.model);
         let task = AgentTask::named(&args.task).unwrap_or(AgentTask::Coding);
-        // Times of tools are known for the paper's models alone.
+        // Times of tools are known only for the paper's models.
         let agent = papers.unwrap_or(AgentModel::Qwen3Of32B);
         let cell = Cell {
             language_model: papers.is_none().then_some(model),

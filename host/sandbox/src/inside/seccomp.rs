@@ -147,7 +147,7 @@ fn newer() -> BpfProgram {
     ]
 }
 
-/// Rules on a call's first argument, of which one must match.
+/// Rules on a call's first argument; one must match.
 fn any<const N: usize>(
     conditions: [(SeccompCmpArgLen, SeccompCmpOp, u64); N],
 ) -> Result<Vec<SeccompRule>, seccompiler::Error> {

@@ -255,7 +255,7 @@ impl Sandbox {
         own.unwrap_or(self.agent.config.memory_bytes)
     }
 
-    /// Refuses further commands, each of which could write a little too much.
+    /// Refuses further commands: each could write a little too much.
     fn check_disk(&self) -> Result<(), SandboxError> {
         let config = &self.agent.config;
         let (bytes, max) = (self.lock().disk_bytes, config.disk_bytes_max);

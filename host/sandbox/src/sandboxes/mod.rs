@@ -180,7 +180,7 @@ impl Sandboxes {
     /// The sandbox with this name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub fn get(&self, id: &str) -> Result<Arc<Sandbox>, SandboxError> {
         let found = self.0.lock().get(id).cloned();
         found.ok_or_else(|| SandboxError::Unknown(id.to_owned()))

@@ -172,7 +172,7 @@ impl Sandboxes {
     /// Removes a tenant's snapshot, by its id or its name. Sandboxes made of it are kept.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub async fn remove_snapshot(&self, tenant: &str, called: &str) -> Result<(), SandboxError> {
         let found = self.snapshot_called(tenant, called);
         let unknown = || SandboxError::SnapshotUnknown(called.to_owned());

@@ -151,7 +151,7 @@ fn hide(policy: &mut String, policies: &Visible) {
     }
 }
 
-/// Where a page ended: within the decisions of an event, of which there may be several.
+/// Where a page ended: within the decisions of an event, which may be several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cursor {
     seq: u64,

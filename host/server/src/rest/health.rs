@@ -61,7 +61,7 @@ fn of_sandboxes(app: &App, handler: MethodRouter<App>) -> MethodRouter<App> {
 struct Health {
     /// ok, no_healthy_worker, store_failing, store_lost or scheduler_stalled.
     status: &'static str,
-    /// The cause; empty if there is none.
+    /// The cause; empty without one.
     detail: &'static str,
     /// Version of treadle.
     version: &'static str,

@@ -228,7 +228,7 @@ mod tests {
         let (mut last, mut last_of_job) = (0, 0);
         for round in 1..=6_u64 {
             add(&*store, &committed, (round - 1) * 200 + 1..=round * 200).await;
-            // Breaks off after so many events, somewhere within a page.
+            // Breaks off after some events, somewhere within a page.
             let breaks_after = (round * 37) as usize;
             let mut whole = reader(None, last);
             let rows = whole.next().await.expect("there are some");

@@ -330,7 +330,7 @@ async fn damage_on_the_other_node_is_found() {
     assert_eq!(here.tier.usage().bytes, 0);
 }
 
-/// A relay to a node that ends, or falls silent, after so many bytes of its answer.
+/// A relay to a node that ends, or falls silent, after `bytes_max` bytes of its answer.
 async fn relay(to: String, bytes_max: u64, silent: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -352,7 +352,7 @@ async fn relay(to: String, bytes_max: u64, silent: bool) -> String {
     address
 }
 
-/// A relay to a node that ends with the answer that comes after so many.
+/// A relay to a node that ends with the answer that comes after `answers` others.
 async fn relay_answers(to: String, answers: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Which token is sent, and the message if there is none.
+//! Which token is sent, and the message without one.
 
 use std::fs;
 

@@ -80,7 +80,7 @@ async fn a_server_proves_its_name_to_those_who_trust_its_authority() {
     let by_address = format!("https://127.0.0.1:{port}");
     let refused = exchange(&trusting(&ca), &by_address).await.unwrap_err();
     assert!(matches!(refused, ConnectError::Tls { .. }), "{refused}");
-    // Another authority, and the system's alone.
+    // Another authority, and only the system's.
     std::fs::write(&ca, other.pem()).unwrap();
     for connector in [trusting(&ca), Connector::to_all(TIMEOUT)] {
         let refused = exchange(&connector, &url).await.unwrap_err();

@@ -33,7 +33,7 @@ fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
         found.push(last);
     }
     match s {
-        // NAT64 for networks of one's own (RFC 8215), each of which chooses the length of its prefix.
+        // NAT64 for networks of one's own (RFC 8215), which choose the length of their prefix.
         [0x64, 0xff9b, 1, ..] => found.extend([48, 56, 64, 96].map(|bits| translated(ip, bits))),
         // 6to4 (RFC 3056).
         [0x2002, high, low, ..] => found.push(of(high, low)),

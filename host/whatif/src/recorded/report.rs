@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Maximum number of jobs reported for each outcome, of which there are many.
+/// Maximum number of jobs reported for each of the many outcomes.
 const JOBS_REPORTED_MAX: usize = 200;
 
 /// Mean and confidence interval of a figure under one set.

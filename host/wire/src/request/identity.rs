@@ -142,7 +142,7 @@ fn program_of_object(object: &RawValue) -> Result<Option<Named>, RequestError> {
     let parent = parent.or(parent_agent);
     match program {
         Some(program) => of(program, parent.or_else(|| session.clone().or(task.clone()))),
-        // A task alone may have many programs.
+        // A single task may have many programs.
         None => session.map_or(Ok(None), |session| of(session, parent)),
     }
 }

@@ -1,5 +1,5 @@
-//! Places of values in a body, by their effect on the engine: settings, of which only listed ones
-//! pass, prompts, whose parts may name media, or inert data.
+//! Places of values in a body, by their effect on the engine: settings (only listed ones pass),
+//! prompts (their parts may name media), or inert data.
 
 use super::engine_fields::passes;
 use super::media::Media;

@@ -43,7 +43,7 @@ impl PromptDraft {
     }
 }
 
-/// The values that a field accepts, alone or in a list.
+/// The values that a field accepts, singly or in a list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Accepts {
     Text,

@@ -1,9 +1,9 @@
 //! The best split over every order of the workers.
 //!
 //! The paper gives the longest group to the fastest worker. Under Formula 2 that is
-//! not always best: one long program alone may be better off on a slow worker, so that
+//! not always best: a single long program may be better off on a slow worker, so that
 //! a fast one is free for a large group. Some contiguous split in some order is best of
-//! all assignments, contiguous or not, if the factor depends on the size alone: sort
+//! all assignments, contiguous or not, if the factor depends only on the size: sort
 //! the groups of any assignment by their longest program and give out the sorted list
 //! in that order with the same sizes. The k-th group then begins with the program that
 //! follows those of the k-1 groups before it, and some group from the k-th on held one
@@ -90,7 +90,7 @@ impl<'r> Sets<'r> {
         })
     }
 
-    /// The runs of which a set has a worker, with the set without it.
+    /// The runs with a worker in a set, with the set without it.
     fn before(&self, set: usize) -> impl Iterator<Item = (usize, usize)> {
         let rows = self.runs.iter().zip(&self.steps).enumerate();
         rows.filter(move |(_, (run, step))| !(set / **step).is_multiple_of(run.count + 1))

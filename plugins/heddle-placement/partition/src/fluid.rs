@@ -82,7 +82,7 @@ pub fn check_measured(
 
 impl Pace {
     /// From measurements, or from the default profile: a batch of 128 takes twice as long as one
-    /// program alone, which takes `token_us` per token. A capacity of 0 is unknown, so unlimited.
+    /// program by itself, which takes `token_us` per token. A capacity of 0 is unknown, so unlimited.
     pub fn of(measured: Option<Iteration>, token_us: f64, capacity_tokens: u64) -> Self {
         let capacity_tokens = if capacity_tokens > 0 {
             capacity_tokens as f64
@@ -196,7 +196,7 @@ impl Pace {
         at(active * all_us / (all_us + habits.tool_us)) + habits.tool_us
     }
 
-    /// Time per token of a program alone, without context, in microseconds.
+    /// Time per token of a program by itself, without context, in microseconds.
     pub fn lone_us(&self) -> f64 {
         self.base_us + self.program_us
     }

@@ -17,7 +17,7 @@ pub struct Interference {
 
 impl Default for Interference {
     /// The step time of a decoder that reads its weights once for all: a batch of 128 takes twice
-    /// as long as one program alone. A guess without measurements.
+    /// as long as one program by itself. A guess without measurements.
     fn default() -> Self {
         Self {
             points: vec![(1.0, 1.0), (1_024.0, 1.0 + 1_023.0 / 127.0)],
@@ -27,7 +27,7 @@ impl Default for Interference {
 
 impl Interference {
     /// From points of batch size and factor, sizes ascending from at least 1. A point
-    /// for size 1 with factor 1 is added where there is none.
+    /// for size 1 with factor 1 is added if it is missing.
     ///
     /// # Errors
     /// What is wrong with the points and what to give instead.
@@ -112,7 +112,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// For groups of up to `size_max` on a worker where one program alone takes
+    /// For groups of up to `size_max` on a worker where one program by itself takes
     /// `token_us` microseconds for a token.
     pub fn new(token_us: f64, interference: &Interference, size_max: usize) -> Self {
         let mut us = Vec::with_capacity(size_max + 1);

@@ -125,7 +125,7 @@ impl Load {
     }
 
     /// Whether the total work takes all workers together longer than the longest program takes
-    /// alone on the fastest: then no program gains much from being separated. None has more than
+    /// by itself on the fastest: then no program gains much from being separated. None has more than
     /// `most` tokens.
     pub fn is_mostly_work(&self, workers: &[Pace], habits: Habits, most: f64) -> bool {
         let none = Self::default();

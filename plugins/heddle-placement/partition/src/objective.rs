@@ -99,7 +99,7 @@ mod tests {
     fn a_group_that_drains_ends_no_later_than_the_paper_says() {
         let (tail, units) = ([9.0, 4.0, 1.0], [0.0, 1.0, 1.5, 3.0]);
         assert!((Paper::end_us(&tail, 3, &units) - 27.0).abs() < 1e-12);
-        // One token beside two others, three beside one, five alone.
+        // One token beside two others, three beside one, five by itself.
         assert!((Drained::end_us(&tail, 3, &units) - (3.0 + 4.5 + 5.0)).abs() < 1e-12);
         assert!((Drained::end_us(&tail, 1, &units) - 9.0).abs() < 1e-12);
     }

@@ -10,7 +10,7 @@ const TIME_US: (f64, f64) = (1e-3, 1e9);
 /// Measured times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// Time per token of one program alone.
+    /// Time per token of one program by itself.
     pub token: f64,
     /// Time that each further program adds for all.
     pub step: Option<f64>,

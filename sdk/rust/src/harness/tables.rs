@@ -165,7 +165,7 @@ pub struct Workers {
     pub used_tokens: Vec<u64>,
     /// Steps that each runs.
     pub running: Vec<u32>,
-    /// Time per token while a step runs alone, in microseconds; -1 if unknown.
+    /// Time per token while a step runs by itself, in microseconds; -1 if unknown.
     pub token_us: Vec<f64>,
     /// Time that each further step adds to this, in microseconds; -1 if unknown.
     pub step_us: Vec<f64>,
@@ -250,7 +250,7 @@ impl Assign {
 }
 
 impl Migrate {
-    /// Draws programs on these workers, of which there must be at least one.
+    /// Draws programs on these workers; there must be at least one.
     pub fn draw_with(
         random: &mut SplitMix64,
         rows: usize,
@@ -287,7 +287,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Draws a step and workers, none of which caches more than the step's context.
+    /// Draws a step and workers; none caches more than the step's context.
     pub fn draw(random: &mut SplitMix64, workers: usize, extra_columns: usize) -> Self {
         let tokens = draw::amount(random);
         let extra = 0..workers * extra_columns;
@@ -364,7 +364,7 @@ pub struct Parallelism {
     pub gpus: u32,
     /// Degrees, ascending.
     pub degree: Vec<u32>,
-    /// Time per output token of one program alone, in microseconds.
+    /// Time per output token of one program by itself, in microseconds.
     pub token_us: Vec<f64>,
     /// Time that each further program adds to this, in microseconds.
     pub step_us: Vec<f64>,

@@ -12,7 +12,7 @@ fn request(id: RequestId, blocks: &Arc<[u64]>) -> RequestSpec {
     }
 }
 
-/// Memory for one context of ten blocks and a bit, and host memory for so many.
+/// Memory for one context of ten blocks and a bit, and host memory for `host_blocks`.
 fn engine(host_blocks: u32) -> Engine {
     Engine::new(EngineProfile {
         host_blocks,

@@ -15,7 +15,7 @@ pub struct Left {
     pub queue_and_prefill_s: f64,
     /// What other programs at its engine added to its tokens.
     pub interference_s: f64,
-    /// Its own tokens alone at its engines and its tools, less the bound: positive where its
+    /// Its own tokens by themselves at its engines and its tools, less the bound: positive where its
     /// engine was slower than the fastest, negative where it was shorter than the bound.
     pub own_s: f64,
 }

@@ -17,13 +17,13 @@ pub enum Part {
     /// The same against the best that each of them does with any degree of parallelism and any
     /// admission, those of the full set included.
     Tuned,
-    /// The order at engines alone (§7.2).
+    /// Only the order at engines (§7.2).
     Scheduling,
-    /// Placement alone (§7.3).
+    /// Only placement (§7.3).
     Placement,
-    /// Placement alone, where all workers are alike.
+    /// Only placement, and all workers are alike.
     PlacementAlike,
-    /// Degrees of parallelism alone (§7.4).
+    /// Only degrees of parallelism (§7.4).
     Allocation,
     /// The full set with one world taken away.
     Ablation,

@@ -144,7 +144,7 @@ pub(super) fn without_marks(bytes: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Length of the marker that begins here; 0 if there is none.
+/// Length of the marker that begins here; 0 without one.
 fn length(bytes: &[u8]) -> usize {
     let Some(close) = bytes.iter().take(64).position(|byte| *byte == CLOSE) else {
         return 0;

@@ -104,7 +104,7 @@ impl Fixture {
         self.until(|files| files == names).await;
     }
 
-    /// Waits until so many bytes are taken: room is free again after its file is gone.
+    /// Waits until this number of bytes is taken: room is free again after its file is gone.
     pub(crate) async fn until_bytes(&self, bytes: u64) {
         let began = std::time::Instant::now();
         while self.tier.usage().bytes != bytes {
@@ -117,7 +117,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until so many are there.
+    /// Waits until this number of files is there.
     pub(crate) async fn until_so_many(&self, files: usize) {
         self.until(|names| names.len() == files).await;
     }

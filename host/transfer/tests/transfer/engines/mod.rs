@@ -114,7 +114,7 @@ impl Slots {
         *self.model.lock().unwrap() = (name.into(), file.into());
     }
 
-    /// Waits until so many requests for slots have come in.
+    /// Waits until this number of requests for slots has come in.
     pub(crate) async fn until_asked(&self, requests: usize) {
         while self.asked.lock().unwrap().len() < requests {
             tokio::task::yield_now().await;
@@ -211,7 +211,7 @@ fn tokens_of(bytes: &[u8]) -> Vec<u32> {
     words[6..6 + words[5] as usize].to_vec()
 }
 
-/// So many tokens of a program.
+/// `tokens` tokens of a program.
 pub(crate) fn ids(program: u32, tokens: u32) -> Vec<u32> {
     (0..tokens)
         .map(|at| (at * 7 + program * 13) % 400)
