@@ -146,8 +146,7 @@ async fn identify(
 /// # Errors
 /// It is not a token, or no longer valid.
 pub async fn principal_of(auth: &Auth, token: &str) -> Result<Arc<Principal>, ErrorBody> {
-    let credential = credentials::read(token, auth.oidc.is_some());
-    let credential = credential.unwrap_or(Credential::None);
+    let credential = credentials::read(token, auth.oidc.is_some()).unwrap_or(Credential::None);
     of_credential(auth, credential).await
 }
 

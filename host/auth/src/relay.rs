@@ -96,8 +96,9 @@ pub fn vouch(
     headers: &mut HeaderMap,
 ) {
     let who = format!("{}:{tenant}", scope.map_or("none", Scope::as_str));
-    let allowed = allowed.and_then(|allowed| serde_json::to_string(allowed).ok());
-    let allowed = allowed.unwrap_or_default();
+    let allowed = allowed
+        .and_then(|allowed| serde_json::to_string(allowed).ok())
+        .unwrap_or_default();
     let proof = proof(secret, &format!("vouched {who} {allowed}"), method, uri);
     for (name, text) in [(VOUCHED, who), (ALLOWED, allowed), (PASSED_ON, proof)] {
         if let Ok(value) = HeaderValue::from_str(&text) {

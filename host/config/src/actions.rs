@@ -164,8 +164,7 @@ impl ActionsSection {
     fn quotas(&self) -> Result<Vec<Resource>, ConfigError> {
         let mut quotas: Vec<Resource> = Vec::new();
         for text in &self.quotas {
-            let quota = quota(text);
-            let quota = quota.map_err(|problem| wrong(format!("has `{text}`, {problem}")))?;
+            let quota = quota(text).map_err(|problem| wrong(format!("has `{text}`, {problem}")))?;
             if quotas.iter().any(|known| known.name == quota.name) {
                 return Err(wrong(format!("has `{}` twice", quota.name)));
             }
@@ -273,8 +272,9 @@ mod tests {
             cores: 8,
             memory_bytes,
         };
-        let resources = ActionsSection::default().resources(machine(4 << 30), 0);
-        let resources = resources.expect("they are read");
+        let resources = ActionsSection::default()
+            .resources(machine(4 << 30), 0)
+            .expect("they are read");
         let totals: Vec<_> = resources
             .iter()
             .map(|resource| (&*resource.name, resource.supply.clone()))
@@ -288,8 +288,9 @@ mod tests {
                 (REQUESTS, units(256))
             ]
         );
-        let resources = ActionsSection::default().resources(machine(1 << 30), 10);
-        let resources = resources.expect("they are read");
+        let resources = ActionsSection::default()
+            .resources(machine(1 << 30), 10)
+            .expect("they are read");
         let nodes = vec![8, 2];
         assert_eq!(resources[3].supply, Supply::Devices { nodes });
     }

@@ -73,8 +73,7 @@ impl Config {
         if !allowed.is_empty() {
             allowed.extend(own.iter().map(http::uri::Authority::as_str));
         }
-        let targets = Targets::engines(self.server.listen, allowed);
-        let targets = targets.map_err(|refused| {
+        let targets = Targets::engines(self.server.listen, allowed).map_err(|refused| {
             let remedy = "write hosts, host:port, addresses, or networks such as 10.0.0.0/8";
             conflict(
                 "engines.allowed",

@@ -48,8 +48,7 @@ impl Declared {
         let kind = match kind {
             None | Some("auto") => None,
             Some(word) => Some(EngineKind::from_name(word).ok_or_else(|| {
-                let known = EngineKind::ALL.iter().map(|kind| kind.as_str());
-                let known: Vec<_> = known.collect();
+                let known: Vec<_> = EngineKind::ALL.iter().map(|kind| kind.as_str()).collect();
                 let known = known.join(", ");
                 let message = format!("`kind` is `{word}`; it must be auto, {known}");
                 ErrorBody::new(ErrorCode::InvalidField, message).with_param("kind")

@@ -153,8 +153,9 @@ async fn timed(
     let answer: Value = serde_json::from_slice(&page).ok()?;
     let usage = &answer["usage"];
     let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
-    let tokens = usage["prompt_tokens"].as_u64()?;
-    let tokens = tokens.saturating_sub(cached.unwrap_or(0));
+    let tokens = usage["prompt_tokens"]
+        .as_u64()?
+        .saturating_sub(cached.unwrap_or(0));
     let answer_tokens = usage["completion_tokens"].as_u64().unwrap_or(1);
     (tokens > 0).then_some(Timed {
         tokens,

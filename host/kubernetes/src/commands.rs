@@ -117,12 +117,13 @@ async fn begin(
     text: &str,
     has_input: bool,
 ) -> Result<(Connection, i32), SandboxError> {
-    let begun = exec::begin(&pod.api, &pod.name, text, has_input).await;
-    let mut begun = begun.map_err(|failure| match failure {
-        Failure::NotFound | Failure::Broken => SandboxError::Gone,
-        Failure::Refused(why) => SandboxError::Command(why),
-        other => SandboxError::System("the API server", io::Error::other(other.to_string())),
-    })?;
+    let mut begun = exec::begin(&pod.api, &pod.name, text, has_input)
+        .await
+        .map_err(|failure| match failure {
+            Failure::NotFound | Failure::Broken => SandboxError::Gone,
+            Failure::Refused(why) => SandboxError::Command(why),
+            other => SandboxError::System("the API server", io::Error::other(other.to_string())),
+        })?;
     let line = first_line(&mut begun.stdout).await;
     if let Some(pid) = line.strip_prefix(STARTED).and_then(|pid| pid.parse().ok()) {
         return Ok((begun, pid));

@@ -60,9 +60,9 @@ pub(crate) async fn connect(
         stderr: true,
         ..AttachParams::default()
     };
-    let request = Request::new(api.resource_url());
-    let request = request.exec(pod, command.iter().copied(), &params);
-    let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
+    let request = Request::new(api.resource_url())
+        .exec(pod, command.iter().copied(), &params)
+        .map_err(|error| Failure::Refused(error.to_string()))?;
     let client = api.clone().into_client();
     let opened = asked(client.connect(request)).await?;
     let ends_input = opened.supports_stream_close();

@@ -54,10 +54,11 @@ impl PodPlace {
     /// Creates the pod.
     async fn create(&self, record: &Record) -> Result<(), Failure> {
         let cluster = &self.cluster;
-        let image = cluster.image(&record.spec.image);
-        let image = image.map_err(|error| Failure::Refused(error.to_string()))?;
-        let pod = manifest::pod(&cluster.config, record, &image, &cluster.owner);
-        let pod = pod.map_err(|error| Failure::Refused(error.to_string()))?;
+        let image = cluster
+            .image(&record.spec.image)
+            .map_err(|error| Failure::Refused(error.to_string()))?;
+        let pod = manifest::pod(&cluster.config, record, &image, &cluster.owner)
+            .map_err(|error| Failure::Refused(error.to_string()))?;
         let mut tries = 1;
         loop {
             let created = asked(cluster.api.create(&PostParams::default(), &pod)).await;

@@ -102,8 +102,9 @@ impl PluginRegistry {
                 (None, Some(row)) => engine.compile(&row.component)?,
                 (None, None) => {
                     let mut brought = reference::all().iter();
-                    let found = brought.find(|brought| brought.head.digest == asked);
-                    let found = found.ok_or(RegistryError::Unknown(asked))?;
+                    let found = brought
+                        .find(|brought| brought.head.digest == asked)
+                        .ok_or(RegistryError::Unknown(asked))?;
                     let candidate = engine.examine(found.module);
                     engine.compile(&candidate.map_err(RegistryError::Refused)?.component)?
                 }
@@ -147,8 +148,9 @@ impl PluginRegistry {
         match self.resolve(policy, is_visible).await {
             Err(RegistryError::Unknown(name)) => {
                 let mut brought = reference::all().iter();
-                let found = brought.find(|brought| is_called(&brought.head, &name));
-                let found = found.ok_or(RegistryError::Unknown(name))?;
+                let found = brought
+                    .find(|brought| is_called(&brought.head, &name))
+                    .ok_or(RegistryError::Unknown(name))?;
                 self.bring(found.module).await
             }
             other => other,

@@ -20,8 +20,9 @@ const MESSAGES_AT_ONCE: usize = 512;
 
 /// Whether a request carries the secret that daemons share.
 pub fn knows_secret(headers: &HeaderMap, expected: &str) -> bool {
-    let sent = headers.get(header::AUTHORIZATION);
-    let sent = sent.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let sent = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     // Comparing digests of equal length leaks nothing of the secret through timing.
     sent.is_some_and(|sent| !expected.is_empty() && secret::hash(sent) == secret::hash(expected))
 }

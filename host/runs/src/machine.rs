@@ -60,8 +60,8 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
 
 /// The machine's name with a port, for display.
 pub fn name(addr: std::net::SocketAddr) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    let host = host.unwrap_or_else(|_| "machine".into());
+    let host =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "machine".into());
     format!("{}:{}", host.trim(), addr.port())
 }
 

@@ -60,8 +60,9 @@ impl Proxy {
     ) -> Result<Response<Body>, Unreachable> {
         let path = request.uri().path_and_query();
         let path = path.map_or("/", |path| path.as_str());
-        let uri = format!("{}{path}", url.trim_end_matches('/')).parse::<Uri>();
-        let uri = uri.map_err(|_| Unreachable::Address(url.to_owned()))?;
+        let uri = format!("{}{path}", url.trim_end_matches('/'))
+            .parse::<Uri>()
+            .map_err(|_| Unreachable::Address(url.to_owned()))?;
         let method = request.method().clone();
         mark(&method, &uri, request.headers_mut());
         *request.uri_mut() = uri;

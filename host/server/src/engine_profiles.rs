@@ -33,8 +33,9 @@ pub(crate) async fn of_setting(setting: &str) -> Result<DeclaredSpeeds, StartErr
         why,
     };
     let value = if Path::new(setting).exists() {
-        let text = tokio::fs::read(setting).await;
-        let text = text.map_err(|error| failed(error.to_string()))?;
+        let text = tokio::fs::read(setting)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?
     } else {
         Value::String(setting.to_owned())

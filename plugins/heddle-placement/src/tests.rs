@@ -54,8 +54,9 @@ fn without_classes_workers_are_as_fast_as_they_were_seen_to_be() {
     let programs = programs(&lengths);
     let mut places = |token_us: [f64; 3], step_us: [f64; 3]| {
         (workers.token_us, workers.step_us) = (token_us.to_vec(), step_us.to_vec());
-        let assigned = policy("{}").assign(&programs.columns_with(&workers));
-        let assigned = assigned.expect("an answer");
+        let assigned = policy("{}")
+            .assign(&programs.columns_with(&workers))
+            .expect("an answer");
         let of = |worker: u32| assigned.iter().filter(|at| **at == worker).count();
         (assigned[41], [of(0), of(1), of(2)])
     };

@@ -61,10 +61,10 @@ impl PromptOnlyPrediction {
             let value = f64::from(*extra.get(place * rows + index)?);
             value.is_finite().then_some(value)
         };
-        let length = read(0).filter(|tokens| *tokens >= 0.0);
-        let length = length.map_or(0.0, |tokens| (log2(tokens + 16.0) - 9.0) / 2.0);
-        let score = read(1).unwrap_or(0.0);
-        let score = score.clamp(-SCORE_MAX, SCORE_MAX);
+        let length = read(0)
+            .filter(|tokens| *tokens >= 0.0)
+            .map_or(0.0, |tokens| (log2(tokens + 16.0) - 9.0) / 2.0);
+        let score = read(1).unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX);
         [1.0, length, length * length, score, score * score]
     }
 

@@ -108,8 +108,9 @@ impl Node {
         } else {
             None
         };
-        let secret = Some(config.cluster.secret.reveal()).filter(|secret| !secret.is_empty());
-        let secret: Option<Box<str>> = secret.map(Into::into);
+        let secret: Option<Box<str>> = Some(config.cluster.secret.reveal())
+            .filter(|secret| !secret.is_empty())
+            .map(Into::into);
         let server = match &tier {
             Some(tier) if !kv.tier_listen.is_empty() => {
                 Some(serve(&kv.tier_listen, tier, secret.clone(), limits.clone()).await?)

@@ -76,8 +76,7 @@ impl Actions {
         tenant: &Tenant,
         written: serde_json::Value,
     ) -> Result<ActionId, Failure> {
-        let submission = serde_json::from_value(written.clone());
-        let submission = submission.map_err(|error| {
+        let submission = serde_json::from_value(written.clone()).map_err(|error| {
             ErrorBody::new(
                 ErrorCode::InvalidField,
                 format!("the command is invalid: {error}"),

@@ -168,8 +168,9 @@ impl Actions {
             body,
             devices,
         } = submission.read(tenant)?;
-        let service = body.service();
-        let service = service.and_then(|name| self.executor.declared(tenant.name(), name));
+        let service = body
+            .service()
+            .and_then(|name| self.executor.declared(tenant.name(), name));
         let smallest = self.executor.gpu_memory_bytes();
         devices::fit(&mut spec, devices, service.as_ref(), smallest)?;
         if let Some(program) = spec.program.clone() {

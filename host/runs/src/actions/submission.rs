@@ -139,8 +139,9 @@ impl Submission {
         let key = key.map(|text| ClientName::parse("idempotency_key", text));
         let key = key.transpose()?.map(|name| name.to_string().into());
         let run_s = bounded("run_s_max", self.run_s_max.unwrap_or(RUN_S), RUN_S_MAX)?;
-        let start_s = self.start_s_max;
-        let start_s = start_s.map(|seconds| bounded("start_s_max", seconds, START_S_MAX));
+        let start_s = self
+            .start_s_max
+            .map(|seconds| bounded("start_s_max", seconds, START_S_MAX));
         let devices = self.devices()?;
         let spec = ActionSpec {
             program,

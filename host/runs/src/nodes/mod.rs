@@ -148,8 +148,9 @@ impl Nodes {
             let Some(mark) = resources::mark(&resource.name) else {
                 continue;
             };
-            let node = nodes.entry(mark.to_owned());
-            let node = node.or_insert_with(|| Node::away(Vec::new()));
+            let node = nodes
+                .entry(mark.to_owned())
+                .or_insert_with(|| Node::away(Vec::new()));
             node.resources.push(resource);
         }
         let state = State {
@@ -228,8 +229,9 @@ impl Nodes {
         // Before any other message on the connection.
         let _ = sender.send(ToNode::Welcome);
         let State { nodes, cordons, .. } = &mut *state;
-        let node = nodes.entry(hello.mark.clone());
-        let node = node.or_insert_with(|| Node::away(Vec::new()));
+        let node = nodes
+            .entry(hello.mark.clone())
+            .or_insert_with(|| Node::away(Vec::new()));
         let resources = resources::of(hello);
         let is_changed = node.resources != resources;
         let mut hello = hello.clone();

@@ -151,8 +151,9 @@ impl Processes {
         }
         let until = order.until;
         let mut source = source(host, sandbox, order.exec, order.kind, order.what, until).await?;
-        let running = source.running();
-        let running = running.ok_or(NotStarted::Failed(Failure::Stopped))?;
+        let running = source
+            .running()
+            .ok_or(NotStarted::Failed(Failure::Stopped))?;
         let process = Arc::new(Process {
             pid: running.pid.unsigned_abs(),
             told: order.told,
@@ -163,8 +164,9 @@ impl Processes {
             taken: Notify::new(),
             until,
         });
-        let reader = process.attach(true);
-        let reader = reader.ok_or(NotStarted::Failed(Failure::Stopped))?;
+        let reader = process
+            .attach(true)
+            .ok_or(NotStarted::Failed(Failure::Stopped))?;
         let key = (sandbox.id().to_owned(), process.pid);
         self.lock().insert(key.clone(), process.clone());
         let all = self.clone();

@@ -149,8 +149,7 @@ mod tests {
         std::fs::write(at("secret"), "x".repeat(32)).expect("a file");
         let file = PathBuf::from(at("config.toml"));
         let secret = [format!("cluster.secret_file={}", at("secret"))];
-        let config = Config::load(Some(&file), [], &secret);
-        let mut config = config.expect("a configuration");
+        let mut config = Config::load(Some(&file), [], &secret).expect("a configuration");
         config.store.path = at("state/treadle.db");
         config.payloads.location = at("payloads");
         config.kv.folder = at("kv");

@@ -62,8 +62,9 @@ async fn trial(settings: SandboxConfig, within: &Path) -> Result<(), String> {
         folder: own.0.clone(),
         ..settings
     };
-    let sandboxes = Sandboxes::start(settings).await;
-    let sandboxes = sandboxes.map_err(|error| error.to_string())?;
+    let sandboxes = Sandboxes::start(settings)
+        .await
+        .map_err(|error| error.to_string())?;
     let ended = command(&sandboxes).await;
     for status in sandboxes.list() {
         sandboxes.remove(&status.id).await;

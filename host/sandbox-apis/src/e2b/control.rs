@@ -192,8 +192,9 @@ pub(super) async fn remove(
 ) -> Result<Response, Response> {
     // This also removes a failed sandbox, which other calls don't find.
     let host = host(&app)?;
-    let sandbox = host.own(&caller.principal.tenant.tenant, &id);
-    let sandbox = sandbox.map_err(|error| told_of(&error))?;
+    let sandbox = host
+        .own(&caller.principal.tenant.tenant, &id)
+        .map_err(|error| told_of(&error))?;
     host.sandboxes.remove(sandbox.id()).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -88,8 +88,7 @@ pub(super) async fn set_timeout(
     Raw(body): Raw,
 ) -> Result<Response, Response> {
     let sandbox = own(&app, &caller, &id)?;
-    let ttl = Lease::ttl_of(&body)?;
-    let ttl = ttl.ok_or_else(|| {
+    let ttl = Lease::ttl_of(&body)?.ok_or_else(|| {
         refuse(
             ErrorCode::InvalidField,
             "`timeout` is missing; send a number of seconds",

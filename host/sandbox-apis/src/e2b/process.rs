@@ -221,8 +221,9 @@ async fn stream_input(reached: &Reached, mut messages: Messages) -> Result<(), F
             process = Some(find(reached, start.process.as_ref())?);
         }
         if let Some(data) = inward.data {
-            let process = process.as_ref();
-            let process = process.ok_or_else(|| Fault::invalid("`start` must come first"))?;
+            let process = process
+                .as_ref()
+                .ok_or_else(|| Fault::invalid("`start` must come first"))?;
             write(process, data.input).await?;
         }
     }

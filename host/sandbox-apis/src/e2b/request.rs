@@ -44,8 +44,9 @@ pub(super) fn host(app: &SandboxApp) -> Result<&Arc<Host>, Response> {
 
 /// A tenant's sandbox, if it exists for E2B's clients.
 pub(super) fn own(app: &SandboxApp, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, Response> {
-    let found = host(app)?.own(&caller.principal.tenant.tenant, id);
-    let found = found.map_err(|error| told(&refused(&error)))?;
+    let found = host(app)?
+        .own(&caller.principal.tenant.tenant, id)
+        .map_err(|error| told(&refused(&error)))?;
     if view::is_there(&found.status()) {
         return Ok(found);
     }

@@ -102,8 +102,9 @@ pub(super) async fn download(
     let place = query
         .place(&app, &caller, request.headers(), "read")
         .await?;
-    let path = place.path(query.path.as_deref());
-    let path = path.map_err(|fault| refuse(ErrorCode::InvalidField, fault.message))?;
+    let path = place
+        .path(query.path.as_deref())
+        .map_err(|fault| refuse(ErrorCode::InvalidField, fault.message))?;
     if matches!(place.kind(&path).await, Ok(Some(FileKind::Folder))) {
         return Err(refuse(
             ErrorCode::InvalidField,
@@ -124,8 +125,7 @@ pub(super) async fn download(
 
 async fn open(sandbox: &Arc<Sandbox>, path: &str) -> Result<(File, u64), SandboxError> {
     let file = File::from_std(sandbox.open(path).await?);
-    let metadata = file.metadata().await;
-    let metadata = metadata.map_err(|error| SandboxError::File {
+    let metadata = file.metadata().await.map_err(|error| SandboxError::File {
         path: path.to_owned(),
         error,
     })?;

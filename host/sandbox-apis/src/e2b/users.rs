@@ -138,8 +138,9 @@ pub(super) fn named_user(authorization: Option<&str>) -> String {
         scheme.eq_ignore_ascii_case("basic").then_some(encoded)
     });
     let decoded = encoded.and_then(|encoded| bytes_of(encoded.trim()));
-    let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-    let text = text.unwrap_or_default();
+    let text = decoded
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .unwrap_or_default();
     text.split(':').next().unwrap_or_default().to_owned()
 }
 

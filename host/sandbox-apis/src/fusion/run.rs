@@ -140,8 +140,9 @@ impl<'a> Run<'a> {
             let Some(content) = content else {
                 continue;
             };
-            let bytes = STANDARD.decode(content);
-            let bytes = bytes.map_err(|error| NotRun(format!("{path} is not Base64: {error}")))?;
+            let bytes = STANDARD
+                .decode(content)
+                .map_err(|error| NotRun(format!("{path} is not Base64: {error}")))?;
             sandbox.write(&run.path(path), bytes).await?;
         }
         let code = request.code.clone().into_bytes();
@@ -226,8 +227,7 @@ impl<'a> Run<'a> {
         stdin: Vec<u8>,
         seconds: f64,
     ) -> Result<FusionResult, NotRun> {
-        let max = Duration::try_from_secs_f64(seconds);
-        let max = max.map_err(|_| {
+        let max = Duration::try_from_secs_f64(seconds).map_err(|_| {
             NotRun(format!(
                 "{seconds} is not a time limit; send a number of seconds"
             ))

@@ -129,8 +129,9 @@ pub(super) async fn create(
         what: "create_session".to_owned(),
         run_max: Some(max),
     };
-    let held = Held::wait(host, &sandbox, &task).await;
-    let held = held.map_err(Problem::from)?;
+    let held = Held::wait(host, &sandbox, &task)
+        .await
+        .map_err(Problem::from)?;
     let became = host.shells.start(&sandbox, name, &first, max).await;
     let end = match &became {
         Ok(Became::Gone(_)) | Err(_) => End::Gone,

@@ -52,8 +52,8 @@ fn unpack(
     make: impl Fn(&str, bool) -> Result<Option<File>, Problem>,
     finish: impl Fn(&str, File) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    let archive = ZipArchive::new(io::BufReader::new(archive));
-    let mut archive = archive.map_err(|_| bad("File is not a zip file"))?;
+    let mut archive =
+        ZipArchive::new(io::BufReader::new(archive)).map_err(|_| bad("File is not a zip file"))?;
     if archive.len() > ENTRIES_MAX {
         let message = format!("the archive has more than {ENTRIES_MAX} files; send fewer");
         return Err(bad(message));
@@ -69,11 +69,11 @@ fn unpack(
             continue;
         };
         let mut bounded = (&mut entry).take(room.saturating_add(1));
-        let written = io::copy(&mut bounded, &mut file);
-        let written = written.map_err(|error| match error.raw_os_error() {
-            Some(_) => Problem::of_file(&name, &error),
-            None => bad(error),
-        })?;
+        let written =
+            io::copy(&mut bounded, &mut file).map_err(|error| match error.raw_os_error() {
+                Some(_) => Problem::of_file(&name, &error),
+                None => bad(error),
+            })?;
         room = room
             .checked_sub(written)
             .ok_or_else(|| Problem::of_file(&name, &io::ErrorKind::StorageFull.into()))?;

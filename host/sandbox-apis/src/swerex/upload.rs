@@ -41,8 +41,7 @@ pub(super) async fn upload(
     request: Request,
 ) -> Response {
     // Continues if the client disconnects, to remove partial files.
-    let received = tokio::spawn(async move { received(&app, &caller, &id, request).await });
-    let received = received.await;
+    let received = tokio::spawn(async move { received(&app, &caller, &id, request).await }).await;
     match received.unwrap_or_else(|error| Err(Problem::plain(error.to_string()))) {
         Ok(()) => Json(Empty {}).into_response(),
         Err(problem) => problem.into_response(),
@@ -56,8 +55,9 @@ async fn received(
     request: Request,
 ) -> Result<(), Problem> {
     let (_, sandbox) = own(app, caller, id)?;
-    let form = Multipart::from_request(request, &()).await;
-    let form = form.map_err(|error| Problem::new(VALUE, error.body_text()))?;
+    let form = Multipart::from_request(request, &())
+        .await
+        .map_err(|error| Problem::new(VALUE, error.body_text()))?;
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| Problem::plain(error.to_string()))?;
     let spool = format!("/tmp/.treadle-upload-{:016x}", u64::from_ne_bytes(bytes));

@@ -120,8 +120,8 @@ impl Hierarchy {
                 let folder = root.join(name);
                 let above = folder.parent().unwrap_or(root);
                 for file in ["cpuset.cpus", "cpuset.mems"] {
-                    let value = fs::read_to_string(above.join(file));
-                    let value = value.map_err(|error| told(above, error))?;
+                    let value =
+                        fs::read_to_string(above.join(file)).map_err(|error| told(above, error))?;
                     fs::write(folder.join(file), value.trim())
                         .map_err(|error| told(&folder, error))?;
                 }

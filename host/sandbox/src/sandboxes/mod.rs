@@ -122,8 +122,9 @@ impl Sandboxes {
             fs::create_dir(&folder)?;
             to_write.write(&folder)
         });
-        let written = written.await;
-        let written = written.map_err(|error| SandboxError::System("the sandbox's record", error));
+        let written = written
+            .await
+            .map_err(|error| SandboxError::System("the sandbox's record", error));
         let claimed = match written {
             Ok(()) => sandbox.place.claim(&record).await,
             failed => failed,

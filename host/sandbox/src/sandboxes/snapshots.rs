@@ -52,8 +52,8 @@ impl Sandboxes {
         sandbox.made().await?;
         let tenant = sandbox.lock().record.spec.tenant.clone();
         self.check_count(&self.0.snapshots(), &tenant, name.as_deref())?;
-        let id = super::name(FIRST, &self.0.agent.config.mark);
-        let id = id.map_err(|error| SandboxError::System("a name", error))?;
+        let id = super::name(FIRST, &self.0.agent.config.mark)
+            .map_err(|error| SandboxError::System("a name", error))?;
         self.make_room_for_copies(sandbox).await;
         let copying = self.0.copying.read().await;
         let (record, layers) = self.copy_of(sandbox).await?;

@@ -83,8 +83,7 @@ pub(super) async fn find(
         Subject::Node(mark) => dealt(parts, &mark),
         Subject::Program(program) => {
             let tenant = tenant(parts, request.headers()).await?;
-            let name = ClientName::parse("program_id", &program);
-            let name = name.map_err(|e| refused(&e.into()))?;
+            let name = ClientName::parse("program_id", &program).map_err(|e| refused(&e.into()))?;
             of_program(parts, &tenant, &name).await?
         }
     };

@@ -67,8 +67,9 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
     notice.retain(|field, _| !ADDRESS.contains(&field.as_str()));
     let report: ActionReport = serde_json::from_value(Value::Object(notice))
         .map_err(|error| Failure::Refused(error.to_string()))?;
-    let event = report.event(&tenant);
-    let event = event.map_err(|error| Failure::Refused(error.message))?;
+    let event = report
+        .event(&tenant)
+        .map_err(|error| Failure::Refused(error.message))?;
     Ok(app.driver.event_committed(event).await?)
 }
 

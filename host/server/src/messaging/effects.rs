@@ -101,8 +101,8 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             kind,
             capacity_tokens,
         } => {
-            let declared = Declared::new(kind.as_deref(), *capacity_tokens);
-            let declared = declared.map_err(|error| Failure::Refused(error.message))?;
+            let declared = Declared::new(kind.as_deref(), *capacity_tokens)
+                .map_err(|error| Failure::Refused(error.message))?;
             Ok(Effect::Add {
                 url: url.clone(),
                 declared,

@@ -140,8 +140,9 @@ async fn submit(
             }))
         }
         ActionRequest::Report(report) => {
-            let event = report.event(tenant);
-            let event = event.map_err(|error| error_response(&error))?;
+            let event = report
+                .event(tenant)
+                .map_err(|error| error_response(&error))?;
             app.driver
                 .event_committed(event)
                 .await
@@ -256,8 +257,8 @@ async fn shown(
     row: Result<ActionRow, Failure>,
 ) -> Answer<ActionView> {
     let row = row.map_err(failed)?;
-    let view = ActionView::of(&caller.principal.tenant.tenant, row);
-    let view = view.ok_or_else(|| refuse(ErrorCode::ActionUnknown, "no such action"))?;
+    let view = ActionView::of(&caller.principal.tenant.tenant, row)
+        .ok_or_else(|| refuse(ErrorCode::ActionUnknown, "no such action"))?;
     let Some(digest) = view.output_digest() else {
         return Ok(Json(view));
     };

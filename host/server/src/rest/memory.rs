@@ -21,8 +21,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn show(State(app): State<App>, caller: Caller) -> Answer<MemoryReport> {
-    let accounts = app.driver.memory_accounts().await;
-    let accounts = accounts.map_err(|_| stopped())?;
+    let accounts = app.driver.memory_accounts().await.map_err(|_| stopped())?;
     Ok(Json(
         MemoryUses::shown_to(accounts, &caller.principal).report(),
     ))

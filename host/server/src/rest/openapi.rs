@@ -72,8 +72,9 @@ fn document() -> OpenApi {
     );
     let mut document = OpenApi::new(info, utoipa::openapi::Paths::new());
     let mut components = Components::new();
-    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
-    let scheme = scheme.description(Some("`tr_...`; also as `x-api-key`"));
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("`tr_...`; also as `x-api-key`"));
     let scheme = SecurityScheme::Http(scheme.build());
     components.security_schemes.insert(TOKEN.to_owned(), scheme);
     let mut schemas = vec![(ErrorAnswer::name().into_owned(), ErrorAnswer::schema())];
@@ -146,8 +147,9 @@ fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
             HttpMethod::Delete => "delete",
             _ => "post",
         };
-        let parts = path.split(|c: char| !c.is_ascii_alphanumeric());
-        let parts = parts.filter(|part| !part.is_empty());
+        let parts = path
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|part| !part.is_empty());
         [word]
             .into_iter()
             .chain(parts)

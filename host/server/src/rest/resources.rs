@@ -90,8 +90,7 @@ struct ServiceView {
 }
 
 async fn show(State(app): State<App>) -> Answer<Resources> {
-    let overview = app.driver.actions_overview().await;
-    let overview = overview.map_err(|_| stopped())?;
+    let overview = app.driver.actions_overview().await.map_err(|_| stopped())?;
     let pools = overview.pools.iter();
     let services = overview.services.iter().map(|(name, service)| {
         let loads = service.loads.iter();

@@ -76,8 +76,9 @@ async fn begin(
         return Err(refuse(ErrorCode::Forbidden, message));
     }
     let token = new.token.trim();
-    let principal = principal_of(&auth, token).await;
-    let principal = principal.map_err(|error| error_response(&error))?;
+    let principal = principal_of(&auth, token)
+        .await
+        .map_err(|error| error_response(&error))?;
     let session = Session {
         who: Some(principal.who.to_string()),
         scope: principal.scope,

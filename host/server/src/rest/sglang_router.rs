@@ -132,8 +132,8 @@ async fn add(
         // Anything but a whole number is refused like 0.
         value => Some(value.as_u64().unwrap_or_default()),
     };
-    let declared = Declared::new(body.kind.as_str(), capacity_tokens);
-    let declared = declared.map_err(|error| error_response(&error))?;
+    let declared = Declared::new(body.kind.as_str(), capacity_tokens)
+        .map_err(|error| error_response(&error))?;
     register(&app, &caller, url, declared).await
 }
 

@@ -133,8 +133,9 @@ impl Served {
             let opening = receive::<Opening>(&peer, &mut stream).await?;
             Ok((stream, opening))
         });
-        let opening = opening.await;
-        let opening = opening.inspect_err(|error| tracing::debug!(%peer, %error, "a stranger"));
+        let opening = opening
+            .await
+            .inspect_err(|error| tracing::debug!(%peer, %error, "a stranger"));
         let (stream, opening) = opening.ok()?;
         let is_known = self.is_known(opening.secret.as_deref());
         let guest = Guest {

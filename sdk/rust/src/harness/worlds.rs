@@ -154,8 +154,9 @@ fn predict<P: PredictionPolicy>(case: &mut Case<P>) -> Check {
                 _ => given.remaining_tool_s,
             })
         };
-        let answer = case.ask("predict", &table, &moved, ask, same_bits)?;
-        let answer = answer.ok_or(UNANSWERED)?;
+        let answer = case
+            .ask("predict", &table, &moved, ask, same_bits)?
+            .ok_or(UNANSWERED)?;
         match part {
             0 => whole.remaining_tokens = answer,
             1 => whole.remaining_tokens_p90 = answer,

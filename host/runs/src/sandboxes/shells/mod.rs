@@ -72,8 +72,9 @@ impl Shells {
         max: Duration,
     ) -> Result<Became, NoShell> {
         let mut kept = self.keep_name(sandbox, name)?;
-        let shell = Shell::start(sandbox, first).await;
-        let shell = shell.map_err(NoShell::Failed)?;
+        let shell = Shell::start(sandbox, first)
+            .await
+            .map_err(NoShell::Failed)?;
         let became = shell.started(max).await;
         if !matches!(became, Became::Gone(_)) {
             let shell = Some(Arc::new(shell));

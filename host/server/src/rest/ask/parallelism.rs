@@ -58,8 +58,9 @@ pub(super) async fn fill(
         filled.columns.extend(of_engines(&workers, &gone)?);
         if !is_given(columns, "gpus") {
             let at_work = workers.iter().filter(|worker| is_at_work(worker));
-            let gpus = at_work.filter_map(|worker| worker.capacity.gpus);
-            let gpus = gpus.fold(0_u32, u32::saturating_add);
+            let gpus = at_work
+                .filter_map(|worker| worker.capacity.gpus)
+                .fold(0_u32, u32::saturating_add);
             if gpus == 0 {
                 let message =
                     "`gpus` is missing, and no working engine reports its number of GPUs; send it";
