@@ -79,7 +79,7 @@ async fn sample(app: &App) -> Option<SampleRow> {
     text.push_str(&MemoryUses::of_all(accounts).render());
     Some(SampleRow {
         at_us: overview.at.0,
-        values: serde_json::to_string(&values(&text)).unwrap_or_default(),
+        values_json: serde_json::to_string(&values(&text)).unwrap_or_default(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Filters and ranges for reading tables, and retention.
 
+use crate::sql::signed;
 use crate::{Names, ProgramRow, StepRow};
 
 /// The order of rows by their number.
@@ -118,11 +119,6 @@ impl ProgramColumn {
             Self::Lasted => "lasted",
         }
     }
-}
-
-/// A number as stored by the databases.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Sort value of a missing reward; it comes after all others.

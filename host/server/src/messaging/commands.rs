@@ -205,7 +205,7 @@ async fn execute(app: &App, id: Option<String>, body: &[u8]) -> Result<Outcome, 
     let (id, command) = parse(id, body).map_err(Failure::Refused)?;
     let effect = effects::check(app, &command).await?;
     let row = CommandRow {
-        id: id.clone(),
+        command: id.clone(),
         kind: command.kind().to_owned(),
         at_us: now_us(),
         outcome: format!("{PENDING}{}", app.store.last_seq().await?),

@@ -198,10 +198,10 @@ impl Outbox {
     }
 
     /// Calls the store, with retries.
-    async fn surely<'s, T>(
-        &self,
-        ask: impl Fn() -> treadle_store::Answer<'s, T>,
-    ) -> Result<T, Over> {
+    async fn surely<T, A>(&self, ask: impl Fn() -> A) -> Result<T, Over>
+    where
+        A: Future<Output = Result<T, StoreError>>,
+    {
         let mut pause = PAUSE_MIN;
         loop {
             match self.unless_stopped(ask()).await? {

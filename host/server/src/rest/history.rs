@@ -76,7 +76,7 @@ async fn show(State(app): State<App>, Query(query): Query<HistoryQuery>) -> Answ
     let rows = rows.map_err(|error| store_failed(&error))?;
     let points = rows.iter().map(|row| HistoryPoint {
         at_us: row.at_us,
-        values: serde_json::from_str(&row.values).unwrap_or_default(),
+        values: serde_json::from_str(&row.values_json).unwrap_or_default(),
     });
     Ok(Json(History {
         points: points.collect(),

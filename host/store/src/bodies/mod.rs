@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use folder::Folder;
 
-use crate::{BODY_BYTES_MAX, BodyRow, StoreError};
+use crate::sql::Packed;
+use crate::{BODY_BYTES_MAX, StoreError};
 
 /// Compression level of zstd; a higher one costs the writer time and saves little on JSON.
 const LEVEL: i32 = 1;
@@ -31,19 +32,19 @@ pub enum PayloadLocation {
     Folder(PathBuf),
 }
 
-/// A body as stored in the table.
+/// A large body of a step: a prompt, an output, token ids, their probabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub struct BodyRow {
+    /// Program that the step belongs to.
     pub program: String,
+    /// Number of the step.
     pub step: u64,
+    /// Which body of the step this is.
     pub kind: String,
+    /// When it was received.
     pub at_us: u64,
-    /// Its size before it was compressed.
-    pub size_bytes: u64,
-    /// Name of the object that holds it, if the row does not.
-    pub object: Option<String>,
-    /// The compressed body; empty if an object holds it.
-    pub bytes: Vec<u8>,
+    /// The uncompressed body; the store compresses it.
+    pub body: Vec<u8>,
 }
 
 /// Compresses bodies, and stores those that do not go into the table.
@@ -137,7 +138,7 @@ async fn run(
         (BlobTask::Write, _) => {
             let object = name(&packed);
             place
-                .write(&object, std::mem::take(&mut packed.bytes))
+                .write(&object, std::mem::take(&mut packed.body))
                 .await?;
             packed.object = Some(object);
         }
@@ -145,7 +146,7 @@ async fn run(
             let Some(bytes) = place.read(&object).await? else {
                 return Ok(None);
             };
-            packed.bytes = bytes;
+            packed.body = bytes;
         }
         (BlobTask::Remove, Some(object)) => place.remove(&object).await?,
         (BlobTask::Read | BlobTask::Remove, None) => {}
@@ -204,7 +205,7 @@ fn pack(row: BodyRow) -> Result<Packed, StoreError> {
     let packed = zstd::bulk::compress(&row.body, LEVEL);
     let place = || format!("step {} of {}", row.step, row.program);
     Ok(Packed {
-        bytes: packed.map_err(|error| failed(&place(), error))?,
+        body: packed.map_err(|error| failed(&place(), error))?,
         size_bytes: row.body.len() as u64,
         program: row.program,
         step: row.step,
@@ -217,7 +218,7 @@ fn pack(row: BodyRow) -> Result<Packed, StoreError> {
 fn unpack(packed: Packed) -> Result<BodyRow, StoreError> {
     let size = usize::try_from(packed.size_bytes).unwrap_or(usize::MAX);
     crate::sql::within("a body, in bytes,", size, BODY_BYTES_MAX)?;
-    let body = zstd::bulk::decompress(&packed.bytes, size);
+    let body = zstd::bulk::decompress(&packed.body, size);
     let place = || format!("step {} of {}", packed.step, packed.program);
     Ok(BodyRow {
         body: body.map_err(|error| failed(&place(), error))?,
@@ -262,7 +263,7 @@ mod tests {
             at_us: 0,
             size_bytes: 0,
             object: None,
-            bytes: Vec::new(),
+            body: Vec::new(),
         };
         assert_eq!(name(&packed("a/..", "x")), "a_2f_2e_2e_00x-7.zst");
         let long = "p".repeat(400);

@@ -14,7 +14,9 @@ use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Row, SqlStr, Type};
 
 use super::connect::Target;
 use crate::StoreError;
-use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work, check_text};
+use crate::sql::{
+    Argument, Kind, Record, Statement, TableRow, Values, Work, check_text, column_names,
+};
 
 /// Most rows of one statement.
 const ROWS_MAX: usize = 10_000;
@@ -89,15 +91,15 @@ impl Work for PostgresWork {
         self.settled(rows)
     }
 
-    async fn insert<T: Sync>(&mut self, table: &Table<T>, rows: &[T]) -> Result<(), StoreError> {
+    async fn insert<T: TableRow>(&mut self, rows: &[T]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
         let target = Arc::clone(&self.target);
-        let sql = insertion(table);
+        let sql = insertion::<T>();
         let mut rest = rows;
         while !rest.is_empty() {
-            let (taken, arguments) = columns(table, rest)?;
+            let (taken, arguments) = columns(rest)?;
             rest = &rest[taken..];
             // The text consists only of constants.
             let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
@@ -139,13 +141,13 @@ async fn undo(mut connection: PoolConnection<Postgres>, target: Arc<Target>, is_
 }
 
 /// The statement that inserts any number of rows.
-fn insertion<T>(table: &Table<T>) -> String {
-    let arrays: Vec<String> = table
-        .columns
+fn insertion<T: TableRow>() -> String {
+    let columns = T::written();
+    let arrays: Vec<String> = columns
         .iter()
         .enumerate()
         .map(|(n, column)| {
-            let kind = match column.1 {
+            let kind = match column.kind {
                 Kind::Number => "bigint",
                 Kind::Text => "text",
                 Kind::Bytes => "bytea",
@@ -153,18 +155,18 @@ fn insertion<T>(table: &Table<T>) -> String {
             format!("${}::{kind}[]", n + 1)
         })
         .collect();
-    let (name, list, arrays) = (table.name, table.list(), arrays.join(","));
-    if table.key.is_empty() {
+    let (name, list, arrays) = (T::TABLE, column_names(&columns), arrays.join(","));
+    let key = T::conflict().join(",");
+    if key.is_empty() {
         // UNNEST keeps the order of the arrays, and so the rows are numbered in it.
         return format!("INSERT INTO {name} ({list}) SELECT * FROM UNNEST({arrays})");
     }
     // Of rows with the same key the last one is kept; a statement can't replace a row twice.
-    let key = table.key.join(",");
     format!(
         "INSERT INTO {name} ({list}) SELECT DISTINCT ON ({key}) {list} \
          FROM UNNEST({arrays}) WITH ORDINALITY AS given ({list}, place) \
          ORDER BY {key}, place DESC{}",
-        table.replacement()
+        T::replacement()
     )
 }
 
@@ -200,15 +202,14 @@ fn without_nul(text: &str) -> Cow<'_, str> {
 }
 
 /// The arrays for as many rows as fit into one statement, and the number of rows.
-fn columns<T>(table: &Table<T>, rows: &[T]) -> Result<(usize, PgArguments), StoreError> {
+fn columns<T: TableRow>(rows: &[T]) -> Result<(usize, PgArguments), StoreError> {
     let mut columns = Columns {
-        table: table.name,
+        table: T::TABLE,
         next: 0,
         bytes: 0,
-        kept: table
-            .columns
+        kept: T::written()
             .iter()
-            .map(|column| match column.1 {
+            .map(|column| match column.kind {
                 Kind::Number => Column::Numbers(Vec::with_capacity(rows.len().min(ROWS_MAX))),
                 Kind::Text => Column::Texts(Vec::with_capacity(rows.len().min(ROWS_MAX))),
                 Kind::Bytes => Column::Bytes(Vec::new()),
@@ -221,7 +222,7 @@ fn columns<T>(table: &Table<T>, rows: &[T]) -> Result<(usize, PgArguments), Stor
             break;
         }
         columns.next = 0;
-        (table.bind)(row, &mut columns)?;
+        row.bind(&mut columns)?;
         taken += 1;
     }
     let mut arguments = PgArguments::default();
@@ -280,7 +281,7 @@ impl<'r> Values<'r> for Columns<'r> {
         Ok(())
     }
 
-    fn maybe_text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
+    fn text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
         check_text(value)?;
         self.bytes += value.map_or(0, str::len);
         let Some(Column::Texts(values)) = self.turn() else {
@@ -290,7 +291,7 @@ impl<'r> Values<'r> for Columns<'r> {
         Ok(())
     }
 
-    fn maybe_bytes(&mut self, value: Option<&'r [u8]>) -> Result<(), StoreError> {
+    fn bytes(&mut self, value: Option<&'r [u8]>) -> Result<(), StoreError> {
         self.bytes += value.map_or(0, <[u8]>::len);
         let Some(Column::Bytes(values)) = self.turn() else {
             return Err(self.misfit());

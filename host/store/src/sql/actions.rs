@@ -1,83 +1,94 @@
-//! Actions that treadle runs.
+//! Actions that treadle runs, and the services that they may use.
 
-use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work, names};
-use crate::{ActionPage, ActionRow, PAGE_ROWS_MAX, StoreError};
+use std::slice;
 
-pub(super) const ACTIONS: Table<ActionRow> = Table {
-    name: "actions",
-    columns: &[
-        number("action"),
-        text("job"),
-        text("program"),
-        text("kind"),
-        text("status"),
-        number("attempts"),
-        text("spec"),
-        text("grants"),
-        text("outcome"),
-        text("output"),
-        number("submitted_at_us"),
-        number("granted_at_us"),
-        number("began_at_us"),
-        number("ended_at_us"),
-    ],
-    key: &["action"],
-    bind,
-};
+use async_trait::async_trait;
 
-const SELECT: &str = "SELECT action, job, program, kind, status, attempts, spec, grants, outcome, \
-     output, submitted_at_us, granted_at_us, began_at_us, ended_at_us FROM actions WHERE ";
+use super::store::writing;
+use super::table::table;
+use super::{Engine, SqlStore, Statement, TableRow as _, Work, names};
+use crate::{ActionPage, Actions, PAGE_ROWS_MAX, StoreError};
+
+table! {
+    /// An action that treadle runs, in its last known state.
+    #[derive(Default)]
+    pub struct ActionRow in "actions", upsert (action) {
+        /// Its number.
+        action: u64,
+        /// Job that it belongs to.
+        job: String,
+        /// Program that it belongs to, if any.
+        program: Option<String>,
+        /// The tool or the reward: actions of the same kind are expected to last equally long.
+        kind: String,
+        /// `waiting`, `starting`, `running` or `ended`.
+        status: String,
+        /// How often it was started.
+        attempts: u64,
+        /// Its description as submitted, as JSON.
+        spec: String,
+        /// The resources of its last grant, as JSON.
+        grants: Option<String>,
+        /// How it ended, as JSON.
+        outcome: Option<String>,
+        /// Digest of its output, if it has any.
+        output: Option<String>,
+        /// When it was submitted.
+        submitted_at_us: u64,
+        /// When its resources were granted.
+        granted_at_us: Option<u64>,
+        /// When its process or request began.
+        began_at_us: Option<u64>,
+        /// When it ended.
+        ended_at_us: Option<u64>,
+    }
+}
+
+table! {
+    /// A service that actions may use.
+    #[derive(Default)]
+    pub struct ServiceRow in "services", upsert (service) {
+        /// Its name.
+        service: String,
+        /// The tenant that declared it.
+        tenant: String,
+        /// How it is started and stopped, as JSON.
+        spec: String,
+        /// Declared time until it is ready.
+        load_us: u64,
+        /// When it was declared.
+        declared_at_us: u64,
+    }
+}
 
 const PRUNE: &str = "DELETE FROM actions WHERE action IN \
      (SELECT action FROM actions WHERE ended_at_us < $1 ORDER BY action LIMIT $2)";
 
-/// Adds or replaces actions.
-pub(super) async fn put(work: &mut impl Work, actions: &[ActionRow]) -> Result<(), StoreError> {
-    work.insert(&ACTIONS, actions).await
-}
+#[async_trait]
+impl<E: Engine> Actions for SqlStore<E> {
+    async fn action(&self, action: u64) -> Result<Option<ActionRow>, StoreError> {
+        let one = ActionRow::select("WHERE action = $1").number(action);
+        self.engine.read_row(one).await
+    }
 
-fn bind<'r>(row: &'r ActionRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.number("action", row.action)?;
-    values.text(&row.job)?;
-    values.maybe_text(row.program.as_deref())?;
-    values.text(&row.kind)?;
-    values.text(&row.status)?;
-    values.number("attempts", row.attempts)?;
-    values.text(&row.spec)?;
-    values.maybe_text(row.grants.as_deref())?;
-    values.maybe_text(row.outcome.as_deref())?;
-    values.maybe_text(row.output.as_deref())?;
-    values.number("submitted_at_us", row.submitted_at_us)?;
-    values.maybe_number("granted_at_us", row.granted_at_us)?;
-    values.maybe_number("began_at_us", row.began_at_us)?;
-    values.maybe_number("ended_at_us", row.ended_at_us)
-}
+    async fn actions(&self, page: &ActionPage) -> Result<Vec<ActionRow>, StoreError> {
+        self.engine.read_rows(statement(page)).await
+    }
 
-/// One action.
-pub(super) async fn get(
-    engine: &impl Engine,
-    action: u64,
-) -> Result<Option<ActionRow>, StoreError> {
-    let mut query = Statement::new(SELECT);
-    query.push("action = ");
-    query.push_number(action);
-    let rows = engine.read(query).await?;
-    rows.first().map(read).transpose()
-}
+    async fn put_service(&self, service: &ServiceRow) -> Result<(), StoreError> {
+        writing!(self, "services", |work| work
+            .insert(slice::from_ref(service))
+            .await?)
+    }
 
-/// Actions that match, newest first.
-pub(super) async fn page(
-    engine: &impl Engine,
-    page: &ActionPage,
-) -> Result<Vec<ActionRow>, StoreError> {
-    let rows = engine.read(statement(page)).await?;
-    rows.iter().map(read).collect()
+    async fn services(&self) -> Result<Vec<ServiceRow>, StoreError> {
+        let all = ServiceRow::select("ORDER BY service LIMIT $1").number(PAGE_ROWS_MAX.into());
+        self.engine.read_rows(all).await
+    }
 }
 
 fn statement(page: &ActionPage) -> Statement {
-    let mut query = Statement::new(SELECT);
-    query.push("TRUE");
+    let mut query = ActionRow::select("WHERE TRUE");
     for (column, value) in [
         ("job", &page.job),
         ("program", &page.program),
@@ -100,28 +111,4 @@ pub(super) async fn prune(
 ) -> Result<u64, StoreError> {
     work.execute(Statement::new(PRUNE).number(before_us).number(limit))
         .await
-}
-
-fn read(row: &impl Record) -> Result<ActionRow, StoreError> {
-    let cells = Cells {
-        table: "actions",
-        key: &["action"],
-        row,
-    };
-    Ok(ActionRow {
-        action: cells.number("action")?,
-        job: cells.text("job")?,
-        program: cells.maybe_text("program")?,
-        kind: cells.text("kind")?,
-        status: cells.text("status")?,
-        attempts: cells.number("attempts")?,
-        spec: cells.text("spec")?,
-        grants: cells.maybe_text("grants")?,
-        outcome: cells.maybe_text("outcome")?,
-        output: cells.maybe_text("output")?,
-        submitted_at_us: cells.number("submitted_at_us")?,
-        granted_at_us: cells.maybe_number("granted_at_us")?,
-        began_at_us: cells.maybe_number("began_at_us")?,
-        ended_at_us: cells.maybe_number("ended_at_us")?,
-    })
 }

@@ -1,55 +1,66 @@
 //! The audit log.
 
-use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work, direction};
-use crate::{AuditPage, AuditRow, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
+use async_trait::async_trait;
 
-const AUDIT: Table<AuditRow> = Table {
-    name: "audit",
-    columns: &[
-        number("at_us"),
-        text("tenant"),
-        text("who"),
-        text("action"),
-        text("target"),
-        text("before"),
-        text("after"),
-        text("request_id"),
-        text("address"),
-    ],
-    key: &[],
-    bind,
-};
+use super::store::writing;
+use super::table::table;
+use super::{Engine, SqlStore, Statement, TableRow as _, Work as _, direction};
+use crate::{Audit, AuditPage, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
 
-const SELECT: &str = "SELECT id, at_us, tenant, who, action, target, before, after, request_id, \
-     address FROM audit WHERE true";
+table! {
+    /// An entry of the audit log.
+    pub struct AuditRow in "audit", insert (id) {
+        /// Time of the change.
+        at_us: u64,
+        /// Tenant in which the change was made.
+        tenant: String,
+        /// The caller who made the change.
+        who: String,
+        /// What was done, such as `token.created`.
+        action: String,
+        /// The changed object.
+        target: String,
+        /// The object before the change, as JSON.
+        before: String,
+        /// The object after the change, as JSON.
+        after: String,
+        /// Id of the request.
+        request_id: String,
+        /// Client address of the request.
+        address: Option<String>,
+        generated {
+            /// Its number, rising; the store chooses it when the row is added.
+            id: u64,
+        }
+    }
+}
 
 const PRUNE: &str = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= \
      (SELECT coalesce(max(id), 0) FROM audit) - $1 ORDER BY id LIMIT $2)";
 
-/// Adds rows; their numbers are chosen here.
-pub(super) async fn add(work: &mut impl Work, rows: &[AuditRow]) -> Result<(), StoreError> {
-    work.insert(&AUDIT, rows).await
+#[async_trait]
+impl<E: Engine> Audit for SqlStore<E> {
+    async fn add_audit(&self, rows: &[AuditRow]) -> Result<(), StoreError> {
+        self.watched("audit", async {
+            let mut work = self.begin_beside().await?;
+            work.insert(rows).await?;
+            work.commit().await
+        })
+        .await
+    }
+
+    async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditRow>, StoreError> {
+        self.engine.read_rows(statement(page)).await
+    }
+
+    async fn prune_audit(&self, keep: u64) -> Result<u64, StoreError> {
+        let prune = Statement::new(PRUNE).number(keep).number(PRUNE_ROWS_MAX);
+        writing!(self, "audit", |work| work.execute(prune).await?)
+    }
 }
 
-fn bind<'r>(row: &'r AuditRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.number("at_us", row.at_us)?;
-    values.text(&row.tenant)?;
-    values.text(&row.who)?;
-    values.text(&row.action)?;
-    values.text(&row.target)?;
-    values.text(&row.before)?;
-    values.text(&row.after)?;
-    values.text(&row.request_id)?;
-    values.maybe_text(row.address.as_deref())
-}
-
-/// Rows that match.
-pub(super) async fn page(
-    engine: &impl Engine,
-    page: &AuditPage,
-) -> Result<Vec<AuditRow>, StoreError> {
-    let mut query = Statement::new(SELECT);
+fn statement(page: &AuditPage) -> Statement {
+    let mut query = AuditRow::select("WHERE true");
     for (column, value) in [
         ("tenant", &page.tenant),
         ("action", &page.action),
@@ -65,32 +76,5 @@ pub(super) async fn page(
     query.push(direction(page.ascending));
     query.push(" LIMIT ");
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
-    let rows = engine.read(query).await?;
-    rows.iter().map(read).collect()
-}
-
-/// Removes the oldest rows beyond the newest `keep`, a bounded number at a time.
-pub(super) async fn prune(work: &mut impl Work, keep: u64) -> Result<u64, StoreError> {
-    let prune = Statement::new(PRUNE).number(keep).number(PRUNE_ROWS_MAX);
-    work.execute(prune).await
-}
-
-fn read(row: &impl Record) -> Result<AuditRow, StoreError> {
-    let cells = Cells {
-        table: "audit",
-        key: &["id"],
-        row,
-    };
-    Ok(AuditRow {
-        id: cells.number("id")?,
-        at_us: cells.number("at_us")?,
-        tenant: cells.text("tenant")?,
-        who: cells.text("who")?,
-        action: cells.text("action")?,
-        target: cells.text("target")?,
-        before: cells.text("before")?,
-        after: cells.text("after")?,
-        request_id: cells.text("request_id")?,
-        address: cells.maybe_text("address")?,
-    })
+    query
 }

@@ -1,30 +1,33 @@
 //! Large bodies of steps, compressed.
 
-use super::table::{bytes, number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work};
-use crate::bodies::Packed;
-use crate::{DESCRIPTION, Names, StoreError};
+use async_trait::async_trait;
 
-const BODIES: Table<Packed> = Table {
-    name: "bodies",
-    columns: &[
-        text("program"),
-        number("step"),
-        text("kind"),
-        number("at_us"),
-        number("size_bytes"),
-        text("object"),
-        bytes("body"),
-    ],
-    key: &["program", "step", "kind"],
-    bind,
-};
+use super::store::writing;
+use super::table::table;
+use super::{Cells, Engine, SqlStore, Statement, TableRow as _, Work};
+use crate::{Bodies, BodyRow, DESCRIPTION, Names, PRUNE_BODIES_MAX, StoreError};
 
-const OF_STEP: &str = "SELECT program, step, kind, at_us, size_bytes, object, body FROM bodies \
-     WHERE program = $1 AND step = $2 ORDER BY kind";
+table! {
+    /// A body as stored in the table.
+    pub(crate) struct Packed in "bodies", upsert (program, step, kind) {
+        /// Program that the step belongs to.
+        program: String,
+        /// Number of the step.
+        step: u64,
+        /// Which body of the step this is.
+        kind: String,
+        /// When it was received.
+        at_us: u64,
+        /// Its size before it was compressed.
+        size_bytes: u64,
+        /// Name of the object that holds it, if the row does not.
+        object: Option<String>,
+        /// The compressed body; empty if an object holds it.
+        body: Vec<u8>,
+    }
+}
 
-const OLDEST: &str = "SELECT program, step, kind, at_us, size_bytes, object, body FROM bodies \
-     WHERE at_us < $1 AND object IS NOT NULL ORDER BY at_us LIMIT $2";
+const OLDEST: &str = "WHERE at_us < $1 AND object IS NOT NULL ORDER BY at_us LIMIT $2";
 
 const PRUNE: &str = "DELETE FROM bodies WHERE (program, step, kind) IN \
      (SELECT program, step, kind FROM bodies WHERE at_us < $1 ORDER BY at_us LIMIT $2)";
@@ -38,74 +41,72 @@ const OLDEST_NEEDED: &str = "SELECT COALESCE(MIN(submitted_at_us), 4611686018427
 /// Longest time from writing a description to recording its action.
 const DESCRIPTION_US: u64 = 3_600_000_000;
 
-/// Adds or replaces bodies.
-pub(super) async fn put(work: &mut impl Work, bodies: &[Packed]) -> Result<(), StoreError> {
-    work.insert(&BODIES, bodies).await
-}
-
-fn bind<'r>(body: &'r Packed, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.text(&body.program)?;
-    values.number("step", body.step)?;
-    values.text(&body.kind)?;
-    values.number("at_us", body.at_us)?;
-    values.number("size_bytes", body.size_bytes)?;
-    values.maybe_text(body.object.as_deref())?;
-    values.bytes(&body.bytes)
-}
-
-/// All bodies of a step, by kind.
-pub(super) async fn of_step(
-    engine: &impl Engine,
-    program: &str,
-    step: u64,
-) -> Result<Vec<Packed>, StoreError> {
-    let query = Statement::new(OF_STEP).text(program).number(step);
-    let rows = engine.read(query).await?;
-    rows.iter().map(read).collect()
-}
-
-/// The oldest bodies that are stored as objects.
-pub(super) async fn oldest_objects(
-    work: &mut impl Work,
-    before_us: u64,
-    limit: u64,
-) -> Result<Vec<Packed>, StoreError> {
-    let query = Statement::new(OLDEST).number(before_us).number(limit);
-    let rows = work.fetch(query).await?;
-    rows.iter().map(read).collect()
-}
-
-/// Removes the oldest bodies, up to a limit.
-pub(super) async fn prune(
-    work: &mut impl Work,
-    before_us: u64,
-    limit: u64,
-) -> Result<u64, StoreError> {
-    work.execute(Statement::new(PRUNE).number(before_us).number(limit))
+#[async_trait]
+impl<E: Engine> Bodies for SqlStore<E> {
+    async fn put_bodies(&self, rows: &[BodyRow]) -> Result<(), StoreError> {
+        self.watched("bodies", async {
+            let packed = self.blobs.pack(rows).await?;
+            let mut work = self.begin_beside().await?;
+            work.insert(&packed).await?;
+            work.commit().await
+        })
         .await
+    }
+
+    async fn bodies(&self, program: &str, step: u64) -> Result<Vec<BodyRow>, StoreError> {
+        let of_step = Packed::select("WHERE program = $1 AND step = $2 ORDER BY kind");
+        let of_step = of_step.text(program).number(step);
+        let packed = self.engine.read_rows(of_step).await?;
+        self.blobs.unpack(packed).await
+    }
+
+    async fn prune_bodies(&self, before_us: u64) -> Result<u64, StoreError> {
+        let oldest = |statement: Statement| statement.number(before_us).number(PRUNE_BODIES_MAX);
+        writing!(self, "bodies", |work| {
+            let held = work.fetch_rows(oldest(Packed::select(OLDEST))).await?;
+            // The objects are removed first: a row without its object is found again later, but an
+            // object without its row is not.
+            self.blobs.remove(held).await?;
+            work.execute(oldest(Statement::new(PRUNE))).await?
+        })
+    }
+
+    async fn body_bytes(&self, programs: &Names) -> Result<u64, StoreError> {
+        bytes_of(&*self.engine, programs).await
+    }
+
+    async fn shed_bodies(&self, programs: &Names, bytes: u64) -> Result<u64, StoreError> {
+        writing!(self, "bodies", |work| {
+            let oldest = work.fetch_rows(oldest_of(programs)).await?;
+            let gone = first_of(oldest, bytes);
+            let count = gone.len() as u64;
+            remove(&mut work, &gone).await?;
+            // The objects are removed first: a row without its object is found again later, but an
+            // object without its row is not.
+            let held = gone.into_iter().filter(|body| body.object.is_some());
+            self.blobs.remove(held.collect()).await?;
+            count
+        })
+    }
 }
 
 /// Total size of the bodies of these programs.
-pub(super) async fn bytes_of(engine: &impl Engine, programs: &Names) -> Result<u64, StoreError> {
+async fn bytes_of(engine: &impl Engine, programs: &Names) -> Result<u64, StoreError> {
     let mut query =
         Statement::new("SELECT CAST(SUM(size_bytes) AS BIGINT) AS bytes FROM bodies WHERE TRUE");
     push_range(&mut query, programs);
     let rows = engine.read(query).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
     let cells = Cells {
-        table: "bodies",
+        table: Packed::TABLE,
         key: &[],
         row,
     };
     Ok(cells.maybe_number("bytes")?.unwrap_or(0))
 }
 
-/// The oldest removable bodies of these programs, without their contents.
-pub(super) async fn oldest_of(
-    work: &mut impl Work,
-    programs: &Names,
-    limit: u64,
-) -> Result<Vec<Packed>, StoreError> {
+/// The statement that reads the oldest removable bodies of these programs, without their contents.
+fn oldest_of(programs: &Names) -> Statement {
     let mut query = Statement::new(
         "SELECT program, step, kind, at_us, size_bytes, object, substr(body, 1, 0) AS body \
          FROM bodies WHERE TRUE",
@@ -120,13 +121,12 @@ pub(super) async fn oldest_of(
     query.push(") - ");
     query.push_number(DESCRIPTION_US);
     query.push(")) ORDER BY at_us LIMIT ");
-    query.push_number(limit);
-    let rows = work.fetch(query).await?;
-    rows.iter().map(read).collect()
+    query.push_number(PRUNE_BODIES_MAX);
+    query
 }
 
 /// The first bodies whose sizes reach `bytes` together.
-pub(super) fn first_of(bodies: Vec<Packed>, bytes: u64) -> Vec<Packed> {
+fn first_of(bodies: Vec<Packed>, bytes: u64) -> Vec<Packed> {
     let mut left = bytes;
     let wanted = |body: &Packed| {
         let is_wanted = left > 0;
@@ -137,7 +137,7 @@ pub(super) fn first_of(bodies: Vec<Packed>, bytes: u64) -> Vec<Packed> {
 }
 
 /// Removes bodies that were found in the same transaction.
-pub(super) async fn remove(work: &mut impl Work, bodies: &[Packed]) -> Result<(), StoreError> {
+async fn remove(work: &mut impl Work, bodies: &[Packed]) -> Result<(), StoreError> {
     for body in bodies {
         let query = Statement::new(REMOVE).text(&body.program);
         work.execute(query.number(body.step).text(&body.kind))
@@ -168,21 +168,4 @@ fn push_range(query: &mut Statement, programs: &Names) {
 fn now_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64
-}
-
-fn read(row: &impl Record) -> Result<Packed, StoreError> {
-    let cells = Cells {
-        table: "bodies",
-        key: &["program", "step", "kind"],
-        row,
-    };
-    Ok(Packed {
-        program: cells.text("program")?,
-        step: cells.number("step")?,
-        kind: cells.text("kind")?,
-        at_us: cells.number("at_us")?,
-        size_bytes: cells.number("size_bytes")?,
-        object: cells.maybe_text("object")?,
-        bytes: cells.bytes("body")?,
-    })
 }

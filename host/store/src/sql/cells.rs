@@ -69,6 +69,12 @@ impl<R: Record> Cells<'_, R> {
         value.map(unsigned).transpose()
     }
 
+    /// A number of 32 bits that is neither negative nor NULL.
+    pub(crate) fn small(&self, column: &'static str) -> Result<u32, StoreError> {
+        let value = self.number(column)?;
+        u32::try_from(value).map_err(|_| self.corrupt(column, format!("{value} is too large")))
+    }
+
     /// A number or NULL.
     pub(crate) fn maybe_signed(&self, column: &'static str) -> Result<Option<i64>, StoreError> {
         let value = self.row.signed(column);

@@ -1,20 +1,24 @@
 //! The code that both databases share: statements, and the rows that they read and write.
 //!
-//! Each file has the statements for one kind of row, written once for both databases. The
-//! differences (connections, bulk inserts, leadership) are behind [`Engine`] and [`Work`].
+//! Each file has the rows of one or a few tables ([`table!`](table)) and the statements for them,
+//! written once for both databases, and implements a trait of the store with them. The differences
+//! (connections, bulk inserts, leadership) are behind [`Engine`] and [`Work`].
 
+mod access;
 mod actions;
 mod append;
 mod audit;
 mod bindings;
 mod bodies;
 mod cells;
+mod cluster;
 mod commands;
-mod gateways;
+mod doubts;
+mod events;
 mod head;
 mod journal;
-mod keys;
 mod lengths;
+mod metrics;
 mod names;
 #[cfg(test)]
 mod plans;
@@ -22,27 +26,37 @@ mod plugins;
 mod programs;
 mod retention;
 mod salvage;
-mod samples;
-mod services;
 mod sinks;
 mod snapshots;
 mod statement;
 mod steps;
 mod store;
 mod table;
-mod tenants;
-mod tokens;
 mod weights;
 mod workers;
 
 use std::future::Future;
 use std::sync::Arc;
 
+pub use access::{TenantRow, TokenRow};
+pub use actions::{ActionRow, ServiceRow};
+pub use audit::AuditRow;
+pub use bindings::{BindingRow, PolicyStateRow};
+pub(crate) use bodies::Packed;
 pub(crate) use cells::{Cells, Record};
+pub use commands::CommandRow;
+pub use events::{DecisionRow, EventRow};
 pub(crate) use head::Mark;
+pub use metrics::SampleRow;
+pub use plugins::{PluginHead, PluginRow};
+pub use programs::ProgramRow;
+pub use sinks::SinkRow;
+pub use snapshots::Snapshot;
 pub(crate) use statement::{Argument, Statement, direction};
+pub use steps::StepRow;
 pub(crate) use store::SqlStore;
-pub(crate) use table::{Kind, Table, Values};
+pub(crate) use table::{Kind, TableRow, Values, names as column_names};
+pub use workers::WorkerRow;
 
 use crate::condition::Conditions;
 use crate::leadership::Term;
@@ -73,6 +87,22 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         &self,
         statement: Statement,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
+
+    /// Reads rows of a table outside of a transaction.
+    fn read_rows<T: TableRow>(
+        &self,
+        statement: Statement,
+    ) -> impl Future<Output = Result<Vec<T>, StoreError>> + Send {
+        async move { self.read(statement).await?.iter().map(T::of).collect() }
+    }
+
+    /// Reads at most one row of a table outside of a transaction.
+    fn read_row<T: TableRow>(
+        &self,
+        statement: Statement,
+    ) -> impl Future<Output = Result<Option<T>, StoreError>> + Send {
+        async move { self.read(statement).await?.first().map(T::of).transpose() }
+    }
 
     /// Whether the transaction that wrote this batch was committed although the commit got no
     /// answer.
@@ -157,11 +187,18 @@ pub(crate) trait Work: Send {
         statement: Statement,
     ) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
-    /// Inserts rows. If the table has a key, they replace rows with the same key, and of new rows
-    /// with the same key the last is kept.
-    fn insert<T: Sync>(
+    /// Runs a statement; returns its rows, which are those of a table.
+    fn fetch_rows<T: TableRow>(
         &mut self,
-        table: &Table<T>,
+        statement: Statement,
+    ) -> impl Future<Output = Result<Vec<T>, StoreError>> + Send {
+        async move { self.fetch(statement).await?.iter().map(T::of).collect() }
+    }
+
+    /// Inserts rows. If a row replaces the one with the same key, the last of new rows with the
+    /// same key is kept.
+    fn insert<T: TableRow>(
+        &mut self,
         rows: &[T],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 

@@ -2,7 +2,7 @@
 //! more than a page is sorted.
 
 use super::programs::Which;
-use super::{Engine, Record, Statement, Work, journal, programs, steps};
+use super::{Engine, Record, Statement, Work, events, programs, steps};
 use crate::postgres::PostgresEngine;
 use crate::sqlite::SqliteEngine;
 use crate::{
@@ -144,7 +144,7 @@ async fn check(engine: &impl Engine, how: &str, column: &str, sorts: &str) {
         kind: Some("pause".to_owned()),
         ..DecisionPage::default()
     };
-    let reach = journal::decisions_reach_statement(&of_kind, 100);
+    let reach = events::decisions_reach_statement(&of_kind, 100);
     let reach = plan(engine, reach, how, column).await;
     assert!(!reach.contains(sorts), "{reach}");
 }

@@ -1,40 +1,126 @@
-//! Plugins: stored once, immutable.
+//! Plugins: stored once, immutable; and the tenants that have them.
 
-use super::table::{bytes, number, text};
-use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, within};
-use crate::{COMPONENT_BYTES_MAX, PAGE_ROWS_MAX, PluginHead, PluginRow, StoreError};
+use std::slice;
 
-const PLUGINS: Table<PluginRow> = Table {
-    name: "plugins",
-    columns: &[
-        text("tenant"),
-        text("digest"),
-        text("world"),
-        text("name"),
-        text("version"),
-        text("summary"),
-        number("size_bytes"),
-        number("uploaded_at_us"),
-        text("signed_by"),
-        bytes("component"),
-    ],
-    key: &[],
-    bind,
-};
+use async_trait::async_trait;
+
+use super::store::writing;
+use super::table::{Cell as _, Column, table};
+use super::{Cells, Engine, Record, SqlStore, Statement, TENANT, TableRow, Values, Work, within};
+use crate::{COMPONENT_BYTES_MAX, PAGE_ROWS_MAX, Plugins, StoreError};
+
+table! {
+    /// A plugin without its component.
+    pub struct PluginHead in "plugins" with tenant = TENANT, insert (digest) {
+        /// Digest of the component.
+        digest: String,
+        /// World that it implements.
+        world: String,
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: String,
+        /// One-line description.
+        summary: String,
+        /// Size of the component, in bytes.
+        size_bytes: u64,
+        /// When it was uploaded.
+        uploaded_at_us: u64,
+        /// Key that signed it.
+        signed_by: Option<String>,
+    }
+}
+
+/// A plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginRow {
+    /// Everything but the component.
+    pub head: PluginHead,
+    /// The WebAssembly component.
+    pub component: Vec<u8>,
+}
+
+/// The columns of [`PluginHead`] and one more.
+impl TableRow for PluginRow {
+    const TABLE: &'static str = PluginHead::TABLE;
+    const KEY: &'static [&'static str] = PluginHead::KEY;
+    const REPLACES: bool = PluginHead::REPLACES;
+
+    fn columns() -> Vec<Column> {
+        let mut columns = PluginHead::columns();
+        columns.push(Column::field::<Vec<u8>>("component"));
+        columns
+    }
+
+    fn bind<'r>(&'r self, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
+        self.head.bind(values)?;
+        self.component.bind("component", values)
+    }
+
+    fn read<R: Record>(cells: &Cells<'_, R>) -> Result<Self, StoreError> {
+        Ok(Self {
+            head: PluginHead::read(cells)?,
+            component: cells.bytes("component")?,
+        })
+    }
+}
 
 const KNOWN: &str = "SELECT digest FROM plugins WHERE tenant = $1 AND digest = $2";
 
 const SAME: &str = "SELECT digest FROM plugins WHERE tenant = $1 AND digest = $2 \
      AND component = $3";
 
-const GET: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us, \
-     signed_by, component FROM plugins WHERE tenant = $1 AND digest = $2";
+const CLAIM: &str = "INSERT INTO plugin_owners (tenant, digest, since_us) VALUES ($1, $2, $3) \
+     ON CONFLICT (tenant, digest) DO NOTHING";
 
-const ALL: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us, \
-     signed_by FROM plugins WHERE tenant = $1 ORDER BY uploaded_at_us DESC, digest LIMIT $2";
+const CLAIMED: &str = "SELECT digest FROM plugin_owners WHERE tenant = $1 ORDER BY digest LIMIT $2";
+
+#[async_trait]
+impl<E: Engine> Plugins for SqlStore<E> {
+    async fn put_plugin(&self, plugin: &PluginRow) -> Result<bool, StoreError> {
+        writing!(self, "plugins", |work| put(&mut work, plugin).await?)
+    }
+
+    async fn plugin(&self, digest: &str) -> Result<Option<PluginRow>, StoreError> {
+        let one = PluginRow::select("WHERE tenant = $1 AND digest = $2");
+        self.engine.read_row(one.text(TENANT).text(digest)).await
+    }
+
+    async fn plugins(&self) -> Result<Vec<PluginHead>, StoreError> {
+        let all =
+            PluginHead::select("WHERE tenant = $1 ORDER BY uploaded_at_us DESC, digest LIMIT $2");
+        let all = all.text(TENANT).number(PAGE_ROWS_MAX.into());
+        self.engine.read_rows(all).await
+    }
+
+    async fn claim_plugin(
+        &self,
+        tenant: &str,
+        digest: &str,
+        at_us: u64,
+    ) -> Result<bool, StoreError> {
+        let claim = Statement::new(CLAIM).text(tenant).text(digest);
+        let claim = claim.number(at_us);
+        writing!(self, "plugins", |work| work.execute(claim).await? == 1)
+    }
+
+    async fn claimed_plugins(&self, tenant: &str) -> Result<Vec<String>, StoreError> {
+        let query = Statement::new(CLAIMED).text(tenant);
+        let rows = self.engine.read(query.number(PAGE_ROWS_MAX.into())).await?;
+        let digest = |row| {
+            let cells = Cells {
+                table: "plugin_owners",
+                key: &["digest"],
+                row,
+            };
+            cells.text("digest")
+        };
+        rows.iter().map(digest).collect()
+    }
+}
 
 /// Adds a plugin unless its digest is stored; returns whether it was added.
-pub(super) async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool, StoreError> {
+async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool, StoreError> {
     within(
         "the component, in bytes,",
         plugin.component.len(),
@@ -43,7 +129,7 @@ pub(super) async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool
     let digest = &plugin.head.digest;
     let known = Statement::new(KNOWN).text(TENANT).text(digest);
     if work.fetch(known).await?.is_empty() {
-        work.insert(&PLUGINS, std::slice::from_ref(plugin)).await?;
+        work.insert(slice::from_ref(plugin)).await?;
         return Ok(true);
     }
     let same = Statement::new(SAME)
@@ -56,69 +142,4 @@ pub(super) async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool
         });
     }
     Ok(false)
-}
-
-fn bind<'r>(plugin: &'r PluginRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    let head = &plugin.head;
-    values.text(TENANT)?;
-    values.text(&head.digest)?;
-    values.text(&head.world)?;
-    values.text(&head.name)?;
-    values.text(&head.version)?;
-    values.text(&head.summary)?;
-    values.number("size_bytes", head.size_bytes)?;
-    values.number("uploaded_at_us", head.uploaded_at_us)?;
-    values.maybe_text(head.signed_by.as_deref())?;
-    values.bytes(&plugin.component)
-}
-
-/// One plugin with its component.
-pub(super) async fn get(
-    engine: &impl Engine,
-    digest: &str,
-) -> Result<Option<PluginRow>, StoreError> {
-    let rows = engine
-        .read(Statement::new(GET).text(TENANT).text(digest))
-        .await?;
-    let whole = |row| {
-        Ok(PluginRow {
-            head: read(row)?,
-            component: cells(row).bytes("component")?,
-        })
-    };
-    rows.first().map(whole).transpose()
-}
-
-/// All plugins without their components, newest first.
-pub(super) async fn all(engine: &impl Engine) -> Result<Vec<PluginHead>, StoreError> {
-    let rows = engine
-        .read(
-            Statement::new(ALL)
-                .text(TENANT)
-                .number(PAGE_ROWS_MAX.into()),
-        )
-        .await?;
-    rows.iter().map(read).collect()
-}
-
-fn cells<R: Record>(row: &R) -> Cells<'_, R> {
-    Cells {
-        table: "plugins",
-        key: &["digest"],
-        row,
-    }
-}
-
-fn read(row: &impl Record) -> Result<PluginHead, StoreError> {
-    let cells = cells(row);
-    Ok(PluginHead {
-        digest: cells.text("digest")?,
-        world: cells.text("world")?,
-        name: cells.text("name")?,
-        version: cells.text("version")?,
-        summary: cells.text("summary")?,
-        size_bytes: cells.number("size_bytes")?,
-        uploaded_at_us: cells.number("uploaded_at_us")?,
-        signed_by: cells.maybe_text("signed_by")?,
-    })
 }

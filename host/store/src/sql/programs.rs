@@ -1,67 +1,91 @@
 //! Programs.
 
-use super::table::{number, text};
+use async_trait::async_trait;
+
+use super::table::table;
 use super::{
-    Cells, Engine, Record, Statement, TENANT, Table, Values, Work, check_text, direction, names,
+    Engine, SqlStore, Statement, TENANT, TableRow as _, Work, check_text, direction, lengths,
+    names, steps, workers,
 };
 use crate::page::no_reward;
-use crate::{Names, PAGE_ROWS_MAX, ProgramColumn, ProgramPage, ProgramRow, RewardRow, StoreError};
-
-/// Programs.
-pub(super) const PROGRAMS: Table<ProgramRow> = Table {
-    name: "programs",
-    columns: &[
-        text("tenant"),
-        text("program"),
-        text("job"),
-        text("parent"),
-        text("status"),
-        text("phase"),
-        text("worker"),
-        number("context_tokens"),
-        number("steps"),
-        number("tokens_total"),
-        number("output_tokens"),
-        number("created_at_us"),
-        number("updated_at_us"),
-        text("ended"),
-        number("reward_millionths"),
-        number("blocked_us"),
-    ],
-    key: &["tenant", "program"],
-    bind,
+use crate::{
+    LengthRow, ListedPage, ListedStep, Names, PAGE_ROWS_MAX, ProgramColumn, ProgramPage, Programs,
+    RewardRow, StepPage, StepRow, StoreError, WorkerRow,
 };
 
-const SELECT: &str = "SELECT program, job, parent, status, phase, worker, context_tokens, steps, \
-     tokens_total, output_tokens, created_at_us, updated_at_us, ended, reward_millionths, \
-     blocked_us";
+table! {
+    /// A program in its last known state.
+    #[derive(Default)]
+    pub struct ProgramRow in "programs" with tenant = TENANT, upsert (program) {
+        /// Its id.
+        program: String,
+        /// Job that it belongs to.
+        job: String,
+        /// The program that started it.
+        parent: Option<String>,
+        /// `queued`, `active`, `paused`, `finished` or `aborted`.
+        status: String,
+        /// `reasoning` or `acting`.
+        phase: String,
+        /// Worker that it is placed on.
+        worker: Option<String>,
+        /// Length of its context, in tokens.
+        context_tokens: u64,
+        /// Steps so far.
+        steps: u64,
+        /// Tokens of prompt and output of all its steps.
+        tokens_total: u64,
+        /// Tokens that it has generated; unknown for programs that ended before this column
+        /// existed.
+        output_tokens: Option<u64>,
+        /// When it was first seen.
+        created_at_us: u64,
+        /// When it last changed.
+        updated_at_us: u64,
+        /// How it ended, if it did.
+        ended: Option<String>,
+        /// Its reward in millionths, if one was reported.
+        reward_millionths: Option<i64>,
+        /// Time that it waited for programs that it had started; unknown for programs that ended
+        /// before this column existed.
+        blocked_us: Option<u64>,
+    }
+}
 
 /// Ended programs only: a live program with the name is another one.
 const REWARD: &str = "UPDATE programs SET reward_millionths = $3 \
      WHERE tenant = $1 AND program = $2 AND ended IS NOT NULL";
 
-/// Adds or replaces programs.
-pub(super) async fn put(work: &mut impl Work, programs: &[ProgramRow]) -> Result<(), StoreError> {
-    work.insert(&PROGRAMS, programs).await
-}
+#[async_trait]
+impl<E: Engine> Programs for SqlStore<E> {
+    async fn program(&self, program: &str) -> Result<Option<ProgramRow>, StoreError> {
+        let one = ProgramRow::select("WHERE tenant = $1 AND program = $2");
+        self.engine.read_row(one.text(TENANT).text(program)).await
+    }
 
-fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.text(TENANT)?;
-    values.text(&program.program)?;
-    values.text(&program.job)?;
-    values.maybe_text(program.parent.as_deref())?;
-    values.text(&program.status)?;
-    values.text(&program.phase)?;
-    values.maybe_text(program.worker.as_deref())?;
-    values.number("context_tokens", program.context_tokens)?;
-    values.number("steps", program.steps)?;
-    values.number("tokens_total", program.tokens_total)?;
-    values.maybe_number("output_tokens", program.output_tokens)?;
-    values.number("created_at_us", program.created_at_us)?;
-    values.number("updated_at_us", program.updated_at_us)?;
-    values.maybe_text(program.ended.as_deref())?;
-    values.signed(program.reward_millionths)?;
-    values.maybe_number("blocked_us", program.blocked_us)
+    async fn programs(&self, page: &ProgramPage) -> Result<Vec<ProgramRow>, StoreError> {
+        self.engine.read_rows(statement(page)).await
+    }
+
+    async fn lengths(&self, job: &str, limit: u32) -> Result<Vec<LengthRow>, StoreError> {
+        lengths::of_job(&*self.engine, job, limit).await
+    }
+
+    async fn steps(&self, program: &str, page: &StepPage) -> Result<Vec<StepRow>, StoreError> {
+        steps::page(&*self.engine, program, page).await
+    }
+
+    async fn listed_steps(&self, page: &ListedPage) -> Result<Vec<ListedStep>, StoreError> {
+        steps::listed(&*self.engine, page).await
+    }
+
+    async fn steps_reach(&self, page: &ListedPage, rows: u32) -> Result<Option<u64>, StoreError> {
+        steps::reach(&*self.engine, page, rows).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        workers::all(&*self.engine).await
+    }
 }
 
 /// Stores the reward of an ended program.
@@ -73,30 +97,6 @@ pub(super) async fn reward(work: &mut impl Work, row: &RewardRow) -> Result<(), 
         .signed(row.reward_millionths);
     work.execute(reward).await?;
     Ok(())
-}
-
-/// One program.
-pub(super) async fn get(
-    engine: &impl Engine,
-    program: &str,
-) -> Result<Option<ProgramRow>, StoreError> {
-    let mut query = Statement::new(SELECT);
-    query.push(" FROM programs WHERE tenant = ");
-    query.push_text(TENANT);
-    query.push(" AND program = ");
-    query.push_text(program);
-    let rows = engine.read(query).await?;
-    rows.first().map(read).transpose()
-}
-
-/// Programs that match.
-pub(super) async fn page(
-    engine: &impl Engine,
-    page: &ProgramPage,
-) -> Result<Vec<ProgramRow>, StoreError> {
-    let query = statement(page);
-    let rows = engine.read(query).await?;
-    rows.iter().map(read).collect()
 }
 
 /// The statement that reads a page.
@@ -139,7 +139,8 @@ fn merged(page: &ProgramPage) -> Statement {
 }
 
 fn push_part(query: &mut Statement, page: &ProgramPage, which: Which) {
-    query.push(SELECT);
+    query.push("SELECT ");
+    query.push(&ProgramRow::list(""));
     query.push(", ");
     push_place(query, page, which);
     query.push(" AS place FROM programs WHERE ");
@@ -223,31 +224,6 @@ fn literally(pattern: &mut String, text: &str) {
         }
         pattern.push(letter);
     }
-}
-
-fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
-    let cells = Cells {
-        table: "programs",
-        key: &["program"],
-        row,
-    };
-    Ok(ProgramRow {
-        program: cells.text("program")?,
-        job: cells.text("job")?,
-        parent: cells.maybe_text("parent")?,
-        status: cells.text("status")?,
-        phase: cells.text("phase")?,
-        worker: cells.maybe_text("worker")?,
-        context_tokens: cells.number("context_tokens")?,
-        steps: cells.number("steps")?,
-        tokens_total: cells.number("tokens_total")?,
-        output_tokens: cells.maybe_number("output_tokens")?,
-        created_at_us: cells.number("created_at_us")?,
-        updated_at_us: cells.number("updated_at_us")?,
-        ended: cells.maybe_text("ended")?,
-        reward_millionths: cells.maybe_signed("reward_millionths")?,
-        blocked_us: cells.maybe_number("blocked_us")?,
-    })
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 //! Rows are written in parts, each after a savepoint. A refused part is rolled back and halved
 //! until a single refused row remains. All of this is one transaction.
 
-use super::{
-    Statement, Table, Work, actions, bindings, journal, programs, steps, weights, workers,
-};
-use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
+use super::{Statement, TableRow, Work, bindings, events, programs, weights};
+use crate::{Batch, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; a refused event is replaced by its placeholder.
 pub(super) async fn write(
@@ -16,31 +14,26 @@ pub(super) async fn write(
     placeholder: Placeholder,
 ) -> Result<Vec<RefusedRow>, StoreError> {
     let mut refused = Vec::new();
-    for (event, row) in insert(work, &journal::EVENTS, &batch.events, event_key).await? {
+    for (event, row) in insert(work, &batch.events, |row| row.seq.to_string()).await? {
         let placeholder = placeholder(event, &row.cause);
-        work.insert(&journal::EVENTS, &[placeholder]).await?;
+        work.insert(&[placeholder]).await?;
         refused.push(RefusedRow {
             event: Some(event.seq),
             ..row
         });
     }
     if !batch.events.is_empty() {
-        journal::move_head(work, last_seq).await?;
+        events::move_head(work, last_seq).await?;
     }
-    let decision_key = |row: &crate::DecisionRow| row.seq.to_string();
-    let decisions = insert(work, &journal::DECISIONS, &batch.decisions, decision_key).await?;
+    let decisions = insert(work, &batch.decisions, |row| row.seq.to_string()).await?;
     refused.extend(decisions.into_iter().map(|(_, row)| row));
-    let program_key = |row: &crate::ProgramRow| row.program.clone();
-    let programs = insert(work, &programs::PROGRAMS, &batch.programs, program_key).await?;
+    let programs = insert(work, &batch.programs, |row| row.program.clone()).await?;
     refused.extend(programs.into_iter().map(|(_, row)| row));
-    let worker_key = |row: &crate::WorkerRow| row.worker.clone();
-    let workers = insert(work, &workers::WORKERS, &batch.workers, worker_key).await?;
+    let workers = insert(work, &batch.workers, |row| row.worker.clone()).await?;
     refused.extend(workers.into_iter().map(|(_, row)| row));
-    let step_key = |row: &crate::StepRow| row.step.to_string();
-    let steps = insert(work, &steps::STEPS, &batch.steps, step_key).await?;
+    let steps = insert(work, &batch.steps, |row| row.step.to_string()).await?;
     refused.extend(steps.into_iter().map(|(_, row)| row));
-    let action_key = |row: &crate::ActionRow| row.action.to_string();
-    let actions = insert(work, &actions::ACTIONS, &batch.actions, action_key).await?;
+    let actions = insert(work, &batch.actions, |row| row.action.to_string()).await?;
     refused.extend(actions.into_iter().map(|(_, row)| row));
     for set in &batch.bindings {
         begin_part(work).await?;
@@ -70,14 +63,9 @@ pub(super) async fn write(
     Ok(refused)
 }
 
-fn event_key(event: &EventRow) -> String {
-    event.seq.to_string()
-}
-
 /// Inserts the rows that the table can hold, in their order; returns the others.
-async fn insert<'r, T: Sync>(
+async fn insert<'r, T: TableRow>(
     work: &mut impl Work,
-    table: &Table<T>,
     rows: &'r [T],
     key: fn(&T) -> String,
 ) -> Result<Vec<(&'r T, RefusedRow)>, StoreError> {
@@ -88,11 +76,11 @@ async fn insert<'r, T: Sync>(
             continue;
         }
         begin_part(work).await?;
-        let written = work.insert(table, part).await;
+        let written = work.insert(part).await;
         let written = end_part(work, written).await?;
         match (written, part) {
             (Ok(()), _) => {}
-            (Err(error), [row]) => refused.push((row, refusal(table.name, key(row), &error))),
+            (Err(error), [row]) => refused.push((row, refusal(T::TABLE, key(row), &error))),
             (Err(_), _) => {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([second, first]);

@@ -1,66 +1,74 @@
 //! Positions of the consumers of the journal.
 
-use super::{Cells, Engine, Record, Statement, Work, within};
-use crate::{SINKS_MAX, SinkRow, StoreError};
+use async_trait::async_trait;
 
-const ALL: &str = "SELECT sink, seq FROM sinks ORDER BY sink LIMIT $1";
+use super::store::writing;
+use super::table::table;
+use super::{Engine, SqlStore, Statement, TableRow as _, Work, events, within};
+use crate::{SINKS_MAX, Sinks, StoreError};
 
-const ONE: &str = "SELECT sink, seq FROM sinks WHERE sink = $1";
+table! {
+    /// The position of a consumer of the journal.
+    pub struct SinkRow in "sinks", upsert (sink) {
+        /// Its name.
+        sink: String,
+        /// Sequence number of the last event that it has received.
+        seq: u64,
+    }
+}
 
+/// Never moves a sink back.
 const ADVANCE: &str = "INSERT INTO sinks (sink, seq) VALUES ($1, $2) \
      ON CONFLICT (sink) DO UPDATE SET seq = \
      CASE WHEN excluded.seq > sinks.seq THEN excluded.seq ELSE sinks.seq END";
 
 const DROP: &str = "DELETE FROM sinks WHERE sink = $1";
 
-/// The position of a sink; 0 if it is unknown.
-pub(super) async fn cursor(engine: &impl Engine, sink: &str) -> Result<u64, StoreError> {
-    let rows = engine.read(Statement::new(ONE).text(sink)).await?;
-    let seq = rows.first().map(|row| read(row).map(|row| row.seq));
-    seq.unwrap_or(Ok(0))
-}
-
-/// Advances a sink, never back.
-pub(super) async fn advance(
-    work: &mut impl Work,
-    last_seq: u64,
-    sink: &str,
-    seq: u64,
-) -> Result<(), StoreError> {
-    if seq > last_seq {
-        return Err(StoreError::Ahead { seq, last_seq });
+#[async_trait]
+impl<E: Engine> Sinks for SqlStore<E> {
+    async fn sink_cursor(&self, sink: &str) -> Result<u64, StoreError> {
+        let row: Option<SinkRow> = self.engine.read_row(one(sink)).await?;
+        Ok(row.map_or(0, |row| row.seq))
     }
-    if work.fetch(Statement::new(ONE).text(sink)).await?.is_empty() {
-        let many = Statement::new(ALL).number(SINKS_MAX as u64);
-        let known = work.fetch(many).await?.len();
-        within("the number of sinks", known + 1, SINKS_MAX)?;
+
+    async fn advance_sink(&self, sink: &str, seq: u64) -> Result<(), StoreError> {
+        self.watched("sinks", async {
+            let last_seq = events::last_seq(&*self.engine).await?;
+            let mut work = self.begin().await?;
+            if seq > last_seq {
+                return Err(StoreError::Ahead { seq, last_seq });
+            }
+            keep_few(&mut work, sink).await?;
+            work.execute(Statement::new(ADVANCE).text(sink).number(seq))
+                .await?;
+            work.commit().await
+        })
+        .await
     }
-    work.execute(Statement::new(ADVANCE).text(sink).number(seq))
-        .await?;
-    Ok(())
+
+    async fn sinks(&self) -> Result<Vec<SinkRow>, StoreError> {
+        self.engine.read_rows(all()).await
+    }
+
+    async fn drop_sink(&self, sink: &str) -> Result<bool, StoreError> {
+        let remove = Statement::new(DROP).text(sink);
+        writing!(self, "sinks", |work| work.execute(remove).await? == 1)
+    }
 }
 
-/// All sinks, by name.
-pub(super) async fn all(engine: &impl Engine) -> Result<Vec<SinkRow>, StoreError> {
-    let rows = engine
-        .read(Statement::new(ALL).number(SINKS_MAX as u64))
-        .await?;
-    rows.iter().map(read).collect()
+fn one(sink: &str) -> Statement {
+    SinkRow::select("WHERE sink = $1").text(sink)
 }
 
-/// Removes a sink; returns whether it existed.
-pub(super) async fn forget(work: &mut impl Work, sink: &str) -> Result<bool, StoreError> {
-    Ok(work.execute(Statement::new(DROP).text(sink)).await? == 1)
+fn all() -> Statement {
+    SinkRow::select("ORDER BY sink LIMIT $1").number(SINKS_MAX as u64)
 }
 
-fn read(row: &impl Record) -> Result<SinkRow, StoreError> {
-    let cells = Cells {
-        table: "sinks",
-        key: &["sink"],
-        row,
-    };
-    Ok(SinkRow {
-        sink: cells.text("sink")?,
-        seq: cells.number("seq")?,
-    })
+/// Returns an error if a sink is new and one too many.
+async fn keep_few(work: &mut impl Work, sink: &str) -> Result<(), StoreError> {
+    if !work.fetch(one(sink)).await?.is_empty() {
+        return Ok(());
+    }
+    let known = work.fetch(all()).await?.len();
+    within("the number of sinks", known + 1, SINKS_MAX)
 }

@@ -3,22 +3,25 @@
 
 use std::io::Read;
 
-use super::table::{bytes, number};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work, within};
+use super::table::table;
+use super::{Engine, Statement, TableRow as _, Work, within};
 use crate::bodies::blocking;
-use crate::{SNAPSHOT_BYTES_MAX, SNAPSHOTS_KEPT, Snapshot, StoreError};
+use crate::{SNAPSHOT_BYTES_MAX, SNAPSHOTS_KEPT, StoreError};
 
-const SNAPSHOTS: Table<Snapshot> = Table {
-    name: "snapshots",
-    columns: &[number("seq"), number("saved_at_us"), bytes("state")],
-    key: &["seq"],
-    bind,
-};
+table! {
+    /// The state of the core after an event.
+    pub struct Snapshot in "snapshots", upsert (seq) {
+        /// Last event that the state includes.
+        seq: u64,
+        /// When it was saved.
+        saved_at_us: u64,
+        /// The state, in the core's own format.
+        state: Vec<u8>,
+    }
+}
 
 const REST: &str = "DELETE FROM snapshots WHERE seq NOT IN \
      (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT $1)";
-
-const LATEST: &str = "SELECT seq, saved_at_us, state FROM snapshots ORDER BY seq DESC LIMIT 1";
 
 /// Compression level of zstd.
 const LEVEL: i32 = 1;
@@ -45,7 +48,7 @@ fn unpack(mut snapshot: Snapshot) -> Result<Snapshot, StoreError> {
         return Ok(snapshot);
     }
     let corrupt = |error: std::io::Error| StoreError::Corrupt {
-        table: "snapshots",
+        table: Snapshot::TABLE,
         column: "state",
         row: snapshot.seq.to_string(),
         reason: error.to_string(),
@@ -71,8 +74,7 @@ pub(super) async fn save(
             last_seq,
         });
     }
-    work.insert(&SNAPSHOTS, std::slice::from_ref(snapshot))
-        .await?;
+    work.insert(std::slice::from_ref(snapshot)).await?;
     let rest = Statement::new(REST).number(SNAPSHOTS_KEPT.into());
     work.execute(rest).await?;
     Ok(())
@@ -87,31 +89,11 @@ fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
     )
 }
 
-fn bind<'r>(snapshot: &'r Snapshot, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.number("seq", snapshot.seq)?;
-    values.number("saved_at_us", snapshot.saved_at_us)?;
-    values.bytes(&snapshot.state)
-}
-
 /// The newest snapshot.
 pub(super) async fn latest(engine: &impl Engine) -> Result<Option<Snapshot>, StoreError> {
-    let rows = engine.read(Statement::new(LATEST)).await?;
-    let Some(row) = rows.first() else {
-        return Ok(None);
-    };
-    let snapshot = read(row)?;
-    blocking(move || unpack(snapshot)).await.map(Some)
-}
-
-fn read(row: &impl Record) -> Result<Snapshot, StoreError> {
-    let cells = Cells {
-        table: "snapshots",
-        key: &["seq"],
-        row,
-    };
-    Ok(Snapshot {
-        seq: cells.number("seq")?,
-        saved_at_us: cells.number("saved_at_us")?,
-        state: cells.bytes("state")?,
-    })
+    let latest = Snapshot::select("ORDER BY seq DESC LIMIT 1");
+    match engine.read_row(latest).await? {
+        Some(snapshot) => blocking(move || unpack(snapshot)).await.map(Some),
+        None => Ok(None),
+    }
 }

@@ -1,49 +1,54 @@
 //! Steps of programs.
 
-use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
-use crate::{
-    ListedPage, ListedStep, Names, PAGE_ROWS_MAX, StepColumn, StepPage, StepRow, StoreError,
-};
+use super::table::table;
+use super::{Cells, Engine, Statement, TENANT, TableRow as _, direction, names};
+use crate::{ListedPage, ListedStep, Names, PAGE_ROWS_MAX, StepColumn, StepPage, StoreError};
 
-/// Steps.
-pub(super) const STEPS: Table<StepRow> = Table {
-    name: "steps",
-    columns: &[
-        text("tenant"),
-        text("program"),
-        number("step"),
-        text("worker"),
-        number("arrived_at_us"),
-        number("dispatched_at_us"),
-        number("first_token_at_us"),
-        number("finished_at_us"),
-        number("prompt_tokens"),
-        number("output_tokens"),
-        number("cached_tokens"),
-        text("outcome"),
-        number("waited_us"),
-        text("cause"),
-        number("output_tokens_total"),
-        number("predicted_tokens"),
-        number("predicted_tokens_p90"),
-        text("weight_version"),
-    ],
-    key: &["tenant", "program", "step"],
-    bind,
-};
+table! {
+    /// One call of a program to an engine.
+    #[derive(Default)]
+    pub struct StepRow in "steps" with tenant = TENANT, upsert (program, step) {
+        /// Program that it belongs to.
+        program: String,
+        /// Its number; together with the program its key.
+        step: u64,
+        /// Worker that served it.
+        worker: Option<String>,
+        /// When the request arrived.
+        arrived_at_us: u64,
+        /// When it was sent to the worker.
+        dispatched_at_us: Option<u64>,
+        /// When the first token arrived.
+        first_token_at_us: Option<u64>,
+        /// When the last token arrived or the step failed.
+        finished_at_us: Option<u64>,
+        /// Tokens of the prompt.
+        prompt_tokens: u64,
+        /// Tokens that were generated.
+        output_tokens: u64,
+        /// Tokens of the prompt that were in the engine's cache, if the engine reports them.
+        cached_tokens: Option<u64>,
+        /// Its outcome, such as `failed` or `cancelled`.
+        outcome: String,
+        /// How long it waited before it was sent to the worker.
+        waited_us: u64,
+        /// Why it waited or failed.
+        cause: Option<String>,
+        /// Tokens that its program had generated up to the end of this step.
+        output_tokens_total: Option<u64>,
+        /// Mean prediction, at the end of this step, of the tokens that its program would still
+        /// generate.
+        predicted_tokens: Option<u64>,
+        /// 90th percentile of that prediction.
+        predicted_tokens_p90: Option<u64>,
+        /// Version of the weights at its end, as reported by the engine.
+        weight_version: Option<String>,
+    }
+}
 
-const PAGE: &str = "SELECT program, step, worker, arrived_at_us, dispatched_at_us, \
-     first_token_at_us, finished_at_us, prompt_tokens, output_tokens, cached_tokens, outcome, \
-     waited_us, cause, output_tokens_total, predicted_tokens, predicted_tokens_p90, weight_version \
-     FROM steps WHERE tenant = $1 AND program = $2 AND step > $3 ORDER BY step LIMIT $4";
-
-/// SQLite takes the order of a `CROSS JOIN` literally: it would otherwise begin with the programs
-/// of a job, and sort all their steps.
-const LISTED: &str = "SELECT s.program, s.step, s.worker, s.arrived_at_us, s.dispatched_at_us, \
-     s.first_token_at_us, s.finished_at_us, s.prompt_tokens, s.output_tokens, s.cached_tokens, \
-     s.outcome, s.waited_us, s.cause, s.output_tokens_total, s.predicted_tokens, \
-     s.predicted_tokens_p90, s.weight_version, p.job, p.output_tokens AS program_output_tokens, \
+/// What follows the columns of a step. SQLite takes the order of a `CROSS JOIN` literally: it would
+/// otherwise begin with the programs of a job, and sort all their steps.
+const LISTED: &str = "p.job, p.output_tokens AS program_output_tokens, \
      (SELECT MAX(number) FROM weight_versions w WHERE w.job = p.job) - \
      (SELECT number FROM weight_versions w WHERE w.job = p.job AND w.version = s.weight_version) \
      AS staleness FROM steps s CROSS JOIN programs p \
@@ -55,32 +60,6 @@ const REACH: &str = "SELECT s.finished_at_us FROM steps s WHERE s.finished_at_us
 /// Outcomes covered by a partial index.
 const AMISS: [&str; 3] = ["failed", "cancelled", "interrupted"];
 
-/// Adds or replaces steps.
-pub(super) async fn put(work: &mut impl Work, steps: &[StepRow]) -> Result<(), StoreError> {
-    work.insert(&STEPS, steps).await
-}
-
-fn bind<'r>(step: &'r StepRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
-    values.text(TENANT)?;
-    values.text(&step.program)?;
-    values.number("step", step.step)?;
-    values.maybe_text(step.worker.as_deref())?;
-    values.number("arrived_at_us", step.arrived_at_us)?;
-    values.maybe_number("dispatched_at_us", step.dispatched_at_us)?;
-    values.maybe_number("first_token_at_us", step.first_token_at_us)?;
-    values.maybe_number("finished_at_us", step.finished_at_us)?;
-    values.number("prompt_tokens", step.prompt_tokens)?;
-    values.number("output_tokens", step.output_tokens)?;
-    values.maybe_number("cached_tokens", step.cached_tokens)?;
-    values.text(&step.outcome)?;
-    values.number("waited_us", step.waited_us)?;
-    values.maybe_text(step.cause.as_deref())?;
-    values.maybe_number("output_tokens_total", step.output_tokens_total)?;
-    values.maybe_number("predicted_tokens", step.predicted_tokens)?;
-    values.maybe_number("predicted_tokens_p90", step.predicted_tokens_p90)?;
-    values.maybe_text(step.weight_version.as_deref())
-}
-
 /// Steps of a program, by rising number.
 pub(super) async fn page(
     engine: &impl Engine,
@@ -91,13 +70,13 @@ pub(super) async fn page(
     let after = page
         .after
         .map_or(-1, |step| i64::try_from(step).unwrap_or(i64::MAX));
-    let query = Statement::new(PAGE)
+    let of_program = "WHERE tenant = $1 AND program = $2 AND step > $3 ORDER BY step LIMIT $4";
+    let query = StepRow::select(of_program)
         .text(TENANT)
         .text(program)
         .signed(after)
         .number(page.limit.min(PAGE_ROWS_MAX).into());
-    let rows = engine.read(query).await?;
-    rows.iter().map(read).collect()
+    engine.read_rows(query).await
 }
 
 /// Ended steps that match.
@@ -107,9 +86,13 @@ pub(super) async fn listed(
 ) -> Result<Vec<ListedStep>, StoreError> {
     let rows = engine.read(statement(page)).await?;
     let listed = |row| {
-        let cells = cells(row);
+        let cells = Cells {
+            table: StepRow::TABLE,
+            key: StepRow::KEY,
+            row,
+        };
         Ok(ListedStep {
-            step: read(row)?,
+            step: StepRow::read(&cells)?,
             job: cells.text("job")?,
             program_output_tokens: cells.maybe_number("program_output_tokens")?,
             staleness: cells.maybe_number("staleness")?,
@@ -136,7 +119,7 @@ pub(super) async fn reach(
     let read = engine.read(reach_statement(page, rows)).await?;
     let last = read.first().map(|row| {
         let cells = Cells {
-            table: "steps",
+            table: StepRow::TABLE,
             key: &["finished_at_us"],
             row,
         };
@@ -172,7 +155,8 @@ fn is_amiss(page: &ListedPage) -> bool {
 }
 
 pub(super) fn statement(page: &ListedPage) -> Statement {
-    let mut query = Statement::new(LISTED);
+    let columns = StepRow::list("s.");
+    let mut query = Statement::made(format!("SELECT {columns}, {LISTED}"));
     if let Some(program) = &page.program {
         query.push_equal("s.tenant", Some(TENANT));
         query.push_equal("s.program", Some(program));
@@ -234,35 +218,4 @@ fn within_job(query: &mut Statement, job: &str) {
         query.push_text(job);
         query.push(")");
     }
-}
-
-fn cells<R: Record>(row: &R) -> Cells<'_, R> {
-    Cells {
-        table: "steps",
-        key: &["program", "step"],
-        row,
-    }
-}
-
-fn read(row: &impl Record) -> Result<StepRow, StoreError> {
-    let cells = cells(row);
-    Ok(StepRow {
-        step: cells.number("step")?,
-        program: cells.text("program")?,
-        worker: cells.maybe_text("worker")?,
-        arrived_at_us: cells.number("arrived_at_us")?,
-        dispatched_at_us: cells.maybe_number("dispatched_at_us")?,
-        first_token_at_us: cells.maybe_number("first_token_at_us")?,
-        finished_at_us: cells.maybe_number("finished_at_us")?,
-        prompt_tokens: cells.number("prompt_tokens")?,
-        output_tokens: cells.number("output_tokens")?,
-        cached_tokens: cells.maybe_number("cached_tokens")?,
-        outcome: cells.text("outcome")?,
-        waited_us: cells.number("waited_us")?,
-        cause: cells.maybe_text("cause")?,
-        output_tokens_total: cells.maybe_number("output_tokens_total")?,
-        predicted_tokens: cells.maybe_number("predicted_tokens")?,
-        predicted_tokens_p90: cells.maybe_number("predicted_tokens_p90")?,
-        weight_version: cells.maybe_text("weight_version")?,
-    })
 }

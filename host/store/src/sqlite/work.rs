@@ -16,7 +16,7 @@ use sqlx::{Arguments, AssertSqlSafe, Encode, Row, Sqlite, Type};
 
 use super::files::Files;
 use crate::StoreError;
-use crate::sql::{Argument, Record, Statement, Table, Values, Work, check_text};
+use crate::sql::{Argument, Record, Statement, TableRow, Values, Work, check_text, column_names};
 
 /// Numbers of rows per statement: the largest that fits is used first.
 const LENGTHS: [usize; 3] = [256, 16, 1];
@@ -78,17 +78,17 @@ impl Work for SqliteWork {
         rows.map_err(|error| self.noted(error))
     }
 
-    async fn insert<T: Sync>(&mut self, table: &Table<T>, rows: &[T]) -> Result<(), StoreError> {
+    async fn insert<T: TableRow>(&mut self, rows: &[T]) -> Result<(), StoreError> {
         let mut rest = rows;
         for length in LENGTHS {
             if rest.len() < length {
                 continue;
             }
-            let sql = insertion(table, length);
+            let sql = insertion::<T>(length);
             while rest.len() >= length {
                 let (now, later) = rest.split_at(length);
                 rest = later;
-                let arguments = values(table, now)?;
+                let arguments = values(now)?;
                 // The text consists only of constants.
                 let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
                 let done = query.execute(self.on()?).await;
@@ -133,14 +133,15 @@ async fn undo(mut connection: PoolConnection<Sqlite>, is_doubtful: bool, may_clo
 }
 
 /// The statement that inserts this number of rows.
-fn insertion<T>(table: &Table<T>, rows: usize) -> String {
-    let row = format!("({})", vec!["?"; table.columns.len()].join(","));
+fn insertion<T: TableRow>(rows: usize) -> String {
+    let columns = T::written();
+    let row = format!("({})", vec!["?"; columns.len()].join(","));
     format!(
         "INSERT INTO {} ({}) VALUES {}{}",
-        table.name,
-        table.list(),
+        T::TABLE,
+        column_names(&columns),
         vec![row.as_str(); rows].join(","),
-        table.replacement()
+        T::replacement()
     )
 }
 
@@ -246,15 +247,15 @@ where
         .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
 }
 
-fn values<T>(table: &Table<T>, rows: &[T]) -> Result<SqliteArguments, StoreError> {
+fn values<T: TableRow>(rows: &[T]) -> Result<SqliteArguments, StoreError> {
     let mut values = Bound {
-        table: table.name,
+        table: T::TABLE,
         arguments: SqliteArguments::default(),
     };
-    let count = rows.len() * table.columns.len();
+    let count = rows.len() * T::written().len();
     values.arguments.reserve(count, 0);
     for row in rows {
-        (table.bind)(row, &mut values)?;
+        row.bind(&mut values)?;
     }
     Ok(values.arguments)
 }
@@ -273,12 +274,12 @@ impl<'r> Values<'r> for Bound {
         add(&mut self.arguments, value)
     }
 
-    fn maybe_text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
+    fn text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
         check_text(value)?;
         add(&mut self.arguments, value)
     }
 
-    fn maybe_bytes(&mut self, value: Option<&'r [u8]>) -> Result<(), StoreError> {
+    fn bytes(&mut self, value: Option<&'r [u8]>) -> Result<(), StoreError> {
         add(&mut self.arguments, value)
     }
 }

@@ -104,7 +104,7 @@ async fn survives(mode: u8) {
     assert_eq!(decisions, batch.decisions);
 
     let command = CommandRow {
-        id: "c".into(),
+        command: "c".into(),
         kind: "job.pause".into(),
         at_us: 1,
         outcome: String::new(),

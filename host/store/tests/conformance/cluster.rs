@@ -59,7 +59,7 @@ pub(crate) async fn events_stay_for_sinks_within_a_bound(store: &dyn Store) {
 
 pub(crate) async fn a_command_is_new_once(store: &dyn Store) {
     let command = |id: &str, at_us| CommandRow {
-        id: id.into(),
+        command: id.into(),
         kind: "job.pause".into(),
         at_us,
         outcome: String::new(),

@@ -263,11 +263,9 @@ pub(crate) async fn lengths_are_those_of_the_programs_of_a_job_that_ended(store:
 
 pub(crate) async fn samples_are_thinned_to_one_of_each_stretch(store: &dyn Store) {
     for at_us in [5, 12, 18, 21, 40, 41] {
-        let values = format!("{{\"n\":{at_us}}}");
-        store
-            .add_sample(&SampleRow { at_us, values })
-            .await
-            .unwrap();
+        let values_json = format!("{{\"n\":{at_us}}}");
+        let sample = SampleRow { at_us, values_json };
+        store.add_sample(&sample).await.unwrap();
     }
     let page = |since_us, each_us, limit| SamplePage {
         since_us,
@@ -285,5 +283,5 @@ pub(crate) async fn samples_are_thinned_to_one_of_each_stretch(store: &dyn Store
     assert_eq!(store.prune_samples(20).await.unwrap(), 3);
     assert_eq!(times(page(0, 1, ALL)).await, [21, 40]);
     let last = store.samples(&page(30, 1, ALL)).await.unwrap();
-    assert_eq!(last[0].values, "{\"n\":40}");
+    assert_eq!(last[0].values_json, "{\"n\":40}");
 }

@@ -147,7 +147,7 @@ fn token(k: u64) -> TokenRow {
 
 fn command(k: u64) -> CommandRow {
     CommandRow {
-        id: format!("c-{k}"),
+        command: format!("c-{k}"),
         kind: "job.pause".into(),
         at_us: k,
         outcome: String::new(),
@@ -190,7 +190,7 @@ fn body(k: u64) -> BodyRow {
 fn sample(k: u64) -> SampleRow {
     SampleRow {
         at_us: k,
-        values: "{}".into(),
+        values_json: "{}".into(),
     }
 }
 
