@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use treadle_store::{AuditRow, Store};
+use treadle_store::AuditRow;
 
 /// Most changes that wait to be written; beyond that callers wait.
 const WAITING_MAX: usize = 4_096;
@@ -47,7 +47,7 @@ struct Entry {
 
 impl Audit {
     /// Starts the writer.
-    pub(super) fn start(store: Arc<dyn Store>) -> Self {
+    pub(super) fn start(store: Arc<dyn treadle_store::Audit>) -> Self {
         let (entries, received) = mpsc::channel(WAITING_MAX);
         Self {
             entries: Mutex::new(Some(entries)),
@@ -129,7 +129,7 @@ fn row(caller: &Caller, change: &Change<'_>) -> AuditRow {
     }
 }
 
-async fn write(store: Arc<dyn Store>, mut received: mpsc::Receiver<Entry>) {
+async fn write(store: Arc<dyn treadle_store::Audit>, mut received: mpsc::Receiver<Entry>) {
     let mut entries = Vec::with_capacity(BATCH_MAX);
     while received.recv_many(&mut entries, BATCH_MAX).await > 0 {
         let (rows, waiting): (Vec<_>, Vec<_>) = entries

@@ -40,7 +40,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use treadle_config::Config;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_store::{Store, StoreError, TokenRow};
+use treadle_store::{Access, Store, StoreError, TokenRow};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Why no caller can be admitted.
@@ -248,7 +248,7 @@ impl Auth {
 }
 
 async fn read(
-    store: &dyn Store,
+    store: &dyn Access,
     anonymous: Anonymous,
     before: Option<&Directory>,
 ) -> Result<Directory, StoreError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use treadle_config::{Keep, PayloadsConfig};
 use treadle_model::StepId;
-use treadle_store::{BodyRow, Store};
+use treadle_store::{Bodies, BodyRow};
 
 /// Bodies written in one transaction.
 const ROWS_AT_ONCE: usize = 64;
@@ -43,7 +43,7 @@ impl PayloadWriter {
     pub fn start(
         config: &PayloadsConfig,
         shards: Vec<String>,
-        stores: Vec<Arc<dyn Store>>,
+        stores: Vec<Arc<dyn Bodies>>,
         counted: Option<Counted>,
     ) -> Option<Arc<Self>> {
         if config.keep == Keep::None {
@@ -113,7 +113,7 @@ impl PayloadCapture {
 }
 
 async fn write(
-    stores: Vec<Arc<dyn Store>>,
+    stores: Vec<Arc<dyn Bodies>>,
     mut rows: UnboundedReceiver<(usize, BodyRow)>,
     waiting_bytes: Arc<AtomicU64>,
     counted: Option<Counted>,

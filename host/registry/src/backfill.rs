@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use treadle_policy::columns::EXTRA_COLUMNS;
 use treadle_scheduler::{Moment, Observation};
-use treadle_store::{PAGE_ROWS_MAX, StepPage, StepRow, Store, StoreError};
+use treadle_store::{PAGE_ROWS_MAX, Programs, StepPage, StepRow, StoreError};
 
 /// Maximum number of steps read per program.
 const STEPS_MAX: usize = 16 * PAGE_ROWS_MAX as usize;
@@ -16,7 +16,7 @@ const UNFINISHED: [&str; 3] = ["failed", "cancelled", "interrupted"];
 /// # Errors
 /// The store failed.
 pub(super) async fn earlier_observations(
-    store: &dyn Store,
+    store: &dyn Programs,
     present: &Observation,
 ) -> Result<Vec<Observation>, StoreError> {
     let mut steps: Vec<StepRow> = Vec::new();

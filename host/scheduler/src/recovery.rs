@@ -3,7 +3,7 @@
 use crate::record;
 use treadle_core::{Core, CoreConfig, State};
 use treadle_model::Timestamp;
-use treadle_store::{EventRow, Snapshot, Store, StoreError};
+use treadle_store::{EventRow, Journal, Snapshot, StoreError};
 
 /// Events per read from the store.
 const PAGE_EVENTS: u32 = 10_000;
@@ -128,14 +128,14 @@ impl Replay {
 }
 
 /// Rebuilds the core from the store.
-pub async fn recover(store: &dyn Store, config: CoreConfig) -> Result<Recovered, RecoveryError> {
+pub async fn recover(store: &dyn Journal, config: CoreConfig) -> Result<Recovered, RecoveryError> {
     replay(store, config, Extent::default(), &mut |_| {}).await
 }
 
 /// Rebuilds the core in its state after an event, for a given extent. A snapshot after that event
 /// is ignored.
 pub async fn replay(
-    store: &dyn Store,
+    store: &dyn Journal,
     config: CoreConfig,
     extent: Extent,
     progress: &mut (dyn FnMut(u64) + Send),

@@ -7,7 +7,7 @@ use treadle_model::Tenant;
 use treadle_model::{ClientName, World};
 use treadle_policy::evaluator::{EVERYONE, Role};
 use treadle_registry::{NATIVE, default_eviction_module, is_built_in};
-use treadle_store::{BindingRow, Store};
+use treadle_store::{BindingRow, Bindings, Plugins};
 
 /// Worlds whose policies a replay calls.
 pub const WORLDS: [World; 3] = [World::Eviction, World::Priority, World::Placement];
@@ -40,7 +40,7 @@ pub struct PolicyBytes {
 
 /// The stored policies that are active for a job, or for its whole tenant.
 pub async fn bound(
-    store: &dyn Store,
+    store: &dyn Bindings,
     tenant: &Tenant,
     job: Option<&ClientName>,
 ) -> Result<Vec<PolicyFound>, WhatIfError> {
@@ -87,7 +87,7 @@ fn is_empty_object(json: &str) -> bool {
 
 /// Reads the policies, each once even if several sets use it.
 pub async fn read(
-    store: &dyn Store,
+    store: &dyn Plugins,
     found: &[Vec<PolicyFound>],
 ) -> Result<Vec<Vec<PolicyBytes>>, WhatIfError> {
     let mut read: BTreeMap<&str, Arc<[u8]>> = BTreeMap::new();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{ClientName, Tenant};
-use treadle_store::Store;
+use treadle_store::Bindings;
 use utoipa::ToSchema;
 
 /// Default number of seeds.
@@ -215,7 +215,7 @@ impl WhatIfRequest {
 /// Looks up the policies that are active for a request's job, for the sets that use bound policies:
 /// for each world the job's own, else its tenant's, else everyone's.
 pub async fn add_bound(
-    store: &dyn Store,
+    store: &dyn Bindings,
     tenant: &Tenant,
     request: &WhatIfRequest,
     found: &mut [Vec<PolicyFound>],

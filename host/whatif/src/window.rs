@@ -9,7 +9,8 @@ use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
 use treadle_store::{
-    EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
+    EventPage, EventRow, Journal, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage,
+    Programs, SeqPage, Store,
 };
 
 /// Kinds of events without a program that are read.
@@ -147,7 +148,7 @@ struct Later {
     lost: BTreeSet<WorkerId>,
 }
 
-async fn later(store: &dyn Store, from: u64) -> Result<Later, WhatIfError> {
+async fn later(store: &dyn Journal, from: u64) -> Result<Later, WhatIfError> {
     let of_kind = async |kind: &str| -> Result<Vec<EventRow>, WhatIfError> {
         let page = EventPage {
             kind: Some(kind.to_owned()),
@@ -180,7 +181,7 @@ async fn later(store: &dyn Store, from: u64) -> Result<Later, WhatIfError> {
 }
 
 /// First and last event of a window, within the limit.
-async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), WhatIfError> {
+async fn range(store: &dyn Journal, window: &WindowSpec) -> Result<(u64, u64), WhatIfError> {
     let last = store.last_seq().await?;
     // The journal's beginning may be pruned.
     let first = store.events_after(0, 1).await?;
@@ -209,7 +210,7 @@ async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), Wha
 
 /// The first event at or after a time, or one past the last. Times never decrease along the
 /// journal.
-async fn first_at(store: &dyn Store, at_us: u64, last: u64) -> Result<u64, WhatIfError> {
+async fn first_at(store: &dyn Journal, at_us: u64, last: u64) -> Result<u64, WhatIfError> {
     let (mut low, mut high) = (1, last + 1);
     while low < high {
         let middle = u64::midpoint(low, high);
@@ -224,7 +225,7 @@ async fn first_at(store: &dyn Store, at_us: u64, last: u64) -> Result<u64, WhatI
 }
 
 async fn page(
-    store: &dyn Store,
+    store: &dyn Journal,
     names: &Names,
     after: u64,
     to: u64,
@@ -244,7 +245,7 @@ async fn page(
 }
 
 /// Events about engines and settings before an event, in order.
-async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, WhatIfError> {
+async fn before(store: &dyn Journal, from: u64) -> Result<Vec<EventRow>, WhatIfError> {
     let mut rows = Vec::new();
     for kind in KINDS_BEFORE {
         let page = EventPage {
@@ -265,7 +266,7 @@ async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, WhatIfErr
 
 /// Tells the recorder which programs began before the window.
 async fn note_begun_before(
-    store: &dyn Store,
+    store: &dyn Programs,
     names: &Names,
     first_us: u64,
     recorder: &mut Recorder,

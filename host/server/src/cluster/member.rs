@@ -23,7 +23,7 @@ use treadle_runs::machine;
 use treadle_runs::proxy::{Proxy, connector};
 use treadle_runs::{listen, serve_limits};
 use treadle_scheduler::link::Withdrawn;
-use treadle_store::{Candidate, Store};
+use treadle_store::{Bodies, Candidate, Cluster, Store};
 
 /// Pause between two reads of tenants and tokens.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
@@ -91,8 +91,10 @@ impl Member {
         let clients = Arc::new(Shards::new(gateway, names.clone()));
         let context = GatewayContext::new(config, Node::open(config).await?)?;
         let scheduler = Scheduler::Shards(clients.clone());
-        let stores = shards.iter().map(|shard| shard.store.clone()).collect();
-        let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores, None);
+        let stores = shards
+            .iter()
+            .map(|shard| shard.store.clone() as Arc<dyn Bodies>);
+        let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores.collect(), None);
         let parts = Arc::new(Parts {
             role: config.cluster.role,
             name: candidate.name.clone(),
@@ -232,7 +234,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Result<Vec<Config>, Start
 }
 
 /// An id that no gateway had before: a process's steps end with its id.
-async fn gateway_id(store: &dyn Store, name: &str) -> Result<GatewayId, StartError> {
+async fn gateway_id(store: &dyn Cluster, name: &str) -> Result<GatewayId, StartError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let started_us = now.unwrap_or_default().as_micros();
     let id = store.gateway_id(&format!("{name} {started_us}")).await?;

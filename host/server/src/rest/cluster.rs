@@ -11,7 +11,7 @@ use treadle_auth::permissions::VIEW;
 use treadle_config::Role;
 use treadle_endpoints::get;
 use treadle_endpoints::signature::Answer;
-use treadle_store::{Store, StoreError};
+use treadle_store::StoreError;
 use utoipa::ToSchema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -79,7 +79,7 @@ async fn show(State(app): State<App>) -> Answer<Cluster> {
 
 /// A shard and its scheduler; `here` if that is this daemon.
 pub(crate) async fn shard(
-    store: &dyn Store,
+    store: &dyn treadle_store::Cluster,
     name: &str,
     here: bool,
 ) -> Result<ShardView, StoreError> {

@@ -21,7 +21,7 @@ use treadle_endpoints::arguments::Query;
 use treadle_endpoints::get;
 use treadle_http::OpenStream;
 use treadle_http::error_response;
-use treadle_store::{EventPage, EventRow, SeqPage, Store, StoreError};
+use treadle_store::{EventPage, EventRow, Journal, SeqPage, StoreError};
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
@@ -133,7 +133,7 @@ async fn next(reader: &mut Reader, open: &mut OpenStream, until: Instant) -> Opt
 
 /// Follows the journal, page by page.
 struct Reader {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Journal>,
     /// Changes with each commit.
     committed: watch::Receiver<u64>,
     /// Filters of the events.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     async fn add(
-        store: &dyn Store,
+        store: &dyn Journal,
         committed: &watch::Sender<u64>,
         events: std::ops::RangeInclusive<u64>,
     ) {

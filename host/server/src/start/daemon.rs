@@ -13,7 +13,7 @@ use treadle_config::Config;
 use treadle_engines::transfers::Node;
 use treadle_http::serve;
 use treadle_runs::{listen, serve_limits};
-use treadle_store::{Candidate, Store};
+use treadle_store::{Candidate, Cluster};
 
 /// How long a daemon waits for the store's last leader to go.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,7 +100,11 @@ impl Daemon {
 
 /// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
 /// time to be detected as dead.
-async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result<u64, StartError> {
+async fn lead_alone(
+    store: &dyn Cluster,
+    addr: SocketAddr,
+    scheme: &str,
+) -> Result<u64, StartError> {
     let url = format!("{scheme}://{addr}");
     let candidate = Candidate {
         name: addr.to_string(),

@@ -41,7 +41,7 @@ use treadle_scheduler::{
     ActionInstruction, Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver,
     spawn_journal,
 };
-use treadle_store::Store;
+use treadle_store::{Bodies, Cluster, Store};
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
@@ -96,7 +96,7 @@ impl GatewayContext {
 
 /// Hashes prompts with the store's key from now on, so that equal prompts have equal hashes after a
 /// restart. Daemons with a shared secret use that as the key.
-pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Store) -> Result<(), StartError> {
+pub(crate) async fn keep_hash_key(config: &Config, store: &dyn Cluster) -> Result<(), StartError> {
     if config.cluster.secret.is_empty() {
         let salts = CacheSalts::new("").map_err(AuthError::from)?;
         share_hash_key(store.key(HASHES, salts.number(HASHES)).await?);
@@ -384,10 +384,10 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     // In a cluster each gateway stores bodies itself; this one would never get any.
     let alone = config.cluster.role == Role::Single;
     let bodies = alone.then(|| {
-        let (shards, stores) = (vec![String::new()], vec![store.clone()]);
+        let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
         let kept: Counted =
             Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
-        PayloadWriter::start(&config.payloads, shards, stores, Some(kept))
+        PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
     });
     let (node, streams) = (context.node.clone(), context.streams.clone());
     let gateway = gateway_state(config, scheduler, context, bodies.flatten());
