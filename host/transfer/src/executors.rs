@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
+use async_trait::async_trait;
 use treadle_model::EngineKind;
 
 use crate::client::within;
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp,
-    Sglang, Simulated, Tier, TransferError, Vllm, WorkerRef,
+    CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Sglang,
+    Simulated, Tier, TransferError, Vllm, WorkerRef,
 };
 
 /// Workers whose abilities are cached; beyond it they are queried again.
@@ -144,28 +145,29 @@ impl Executors {
     }
 }
 
+#[async_trait]
 impl KvExecutor for Executors {
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
-        Box::pin(self.look(worker))
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        self.look(worker).await
     }
 
-    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(async move { self.of(&export.worker).await?.export(export).await })
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError> {
+        self.of(&export.worker).await?.export(export).await
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
-        Box::pin(async move { self.of(&import.worker).await?.import(import).await })
+    async fn import(&self, import: Import) -> Result<Imported, TransferError> {
+        self.of(&import.worker).await?.import(import).await
     }
 
-    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
+    async fn drop(&self, copy: KvCopy) -> Result<(), TransferError> {
         match (&copy.place, &self.llama_cpp) {
-            (CopyLocation::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy),
-            (CopyLocation::Tier { .. }, None) => Box::pin(std::future::ready(Err(
-                TransferError::wrong_handle("it is in a host tier, but none is configured"),
-            ))),
-            (CopyLocation::Engine { .. }, _) => self.vllm.drop(copy),
-            (CopyLocation::Storage { .. }, _) => self.sglang.drop(copy),
-            (CopyLocation::Simulated { .. }, _) => self.simulated.drop(copy),
+            (CopyLocation::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy).await,
+            (CopyLocation::Tier { .. }, None) => Err(TransferError::wrong_handle(
+                "it is in a host tier, but none is configured",
+            )),
+            (CopyLocation::Engine { .. }, _) => self.vllm.drop(copy).await,
+            (CopyLocation::Storage { .. }, _) => self.sglang.drop(copy).await,
+            (CopyLocation::Simulated { .. }, _) => self.simulated.drop(copy).await,
         }
     }
 }

@@ -28,8 +28,7 @@ mod support;
 mod tier;
 mod vllm;
 
-use std::future::Future;
-use std::pin::Pin;
+use async_trait::async_trait;
 
 pub use copy::{CopyId, CopyLocation, HANDLE_BYTES_MAX, KvCopy, Prefix, Tags};
 pub use error::TransferError;
@@ -44,24 +43,21 @@ pub use support::{Means, Support};
 pub use tier::{Evicted, Evictions, Tier, TierSettings, TierUsage};
 pub use vllm::Vllm;
 
-/// The return type of the methods of [`KvExecutor`]: a boxed future, so that the trait is
-/// object-safe.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TransferError>> + Send + 'a>>;
-
 /// Copies the KV of programs out of engines and back.
 ///
 /// Each method ends within its timeout in [`Limits`]. At each worker, one transfer per direction
 /// runs at a time; others wait within the same timeout.
+#[async_trait]
 pub trait KvExecutor: Send + Sync {
     /// Detects what a worker supports, without touching its caches.
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support>;
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError>;
 
     /// Copies the KV of a program that is between steps.
-    fn export(&self, export: Export) -> Answer<'_, KvCopy>;
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError>;
 
     /// Loads a copy into a worker. After an error the worker holds no part of it.
-    fn import(&self, import: Import) -> Answer<'_, Imported>;
+    async fn import(&self, import: Import) -> Result<Imported, TransferError>;
 
     /// Drops a copy. A missing one is not an error.
-    fn drop(&self, copy: KvCopy) -> Answer<'_, ()>;
+    async fn drop(&self, copy: KvCopy) -> Result<(), TransferError>;
 }

@@ -17,6 +17,7 @@ pub(crate) mod slot_file;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -29,8 +30,8 @@ use crate::stream::Link;
 use crate::support::{Means, Support};
 use crate::tier::{Draft, Plan, Tier, slot_file};
 use crate::{
-    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
-    TransferError, WorkerRef,
+    CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt, TransferError,
+    WorkerRef,
 };
 
 /// The executor for llama.cpp servers.
@@ -252,33 +253,23 @@ fn count(url: &str, answer: &Value, field: &'static str) -> Result<u64, Transfer
         .ok_or_else(|| TransferError::not_taken(url, format!("its response has no `{field}`")))
 }
 
+#[async_trait]
 impl KvExecutor for LlamaCpp {
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
-        Box::pin(async move {
-            within("probing the engine", self.limits.probe, self.probe(&worker)).await
-        })
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        within("probing the engine", self.limits.probe, self.probe(&worker)).await
     }
 
-    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(within(
-            "saving a slot",
-            self.limits.export,
-            self.save(export),
-        ))
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError> {
+        let saving = Box::pin(self.save(export));
+        within("saving a slot", self.limits.export, saving).await
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
-        Box::pin(within(
-            "restoring a slot",
-            self.limits.import,
-            self.restore(import),
-        ))
+    async fn import(&self, import: Import) -> Result<Imported, TransferError> {
+        within("restoring a slot", self.limits.import, self.restore(import)).await
     }
 
-    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
-        Box::pin(async move {
-            let removed = self.nodes.remove(&copy);
-            within("dropping a copy", self.limits.drop, removed).await
-        })
+    async fn drop(&self, copy: KvCopy) -> Result<(), TransferError> {
+        let removed = self.nodes.remove(&copy);
+        within("dropping a copy", self.limits.drop, removed).await
     }
 }

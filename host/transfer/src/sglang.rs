@@ -6,6 +6,7 @@
 //! tokens only: KV of different weights must be separated by a cache salt (`extra_key`) with the
 //! weights' version, or the storage must be cleared whenever the weights change.
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::{needed, one_token, parsed};
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
-    Prompt, TransferError, WorkerRef,
+    CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
+    TransferError, WorkerRef,
 };
 
 /// The executor for SGLang servers.
@@ -148,28 +149,23 @@ fn support_of(info: &Value) -> Support {
     }
 }
 
+#[async_trait]
 impl KvExecutor for Sglang {
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
-        Box::pin(async move {
-            within("probing the engine", self.limits.probe, self.probe(&worker)).await
-        })
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        within("probing the engine", self.limits.probe, self.probe(&worker)).await
     }
 
-    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(within("storing KV", self.limits.export, self.write(export)))
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError> {
+        within("storing KV", self.limits.export, self.write(export)).await
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
-        Box::pin(within(
-            "looking up KV",
-            self.limits.import,
-            self.look_up(import),
-        ))
+    async fn import(&self, import: Import) -> Result<Imported, TransferError> {
+        within("looking up KV", self.limits.import, self.look_up(import)).await
     }
 
     /// Does nothing: the storage evicts by itself.
-    fn drop(&self, _copy: KvCopy) -> Answer<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    async fn drop(&self, _copy: KvCopy) -> Result<(), TransferError> {
+        Ok(())
     }
 }
 

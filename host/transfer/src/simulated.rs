@@ -5,6 +5,7 @@
 //! - `POST /kv/import` loads such a copy, its own or, by `source`, another engine's;
 //! - `POST /kv/drop` removes a copy.
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::needed;
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
-    Prompt, TransferError, WorkerRef,
+    CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
+    TransferError, WorkerRef,
 };
 
 /// The name of a simulated engine in `GET /kv`.
@@ -206,34 +207,23 @@ fn read<A: for<'de> Deserialize<'de>>(url: &str, answer: Value) -> Result<A, Tra
         .map_err(|error| TransferError::not_taken(url, format!("its answer: {error}")))
 }
 
+#[async_trait]
 impl KvExecutor for Simulated {
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
-        Box::pin(async move {
-            let asked = self.abilities(&worker);
-            let abilities = within("probing the engine", self.limits.probe, asked).await?;
-            Ok(abilities.unwrap_or_else(|| Support::none("it is not a simulated engine")))
-        })
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        let asked = self.abilities(&worker);
+        let abilities = within("probing the engine", self.limits.probe, asked).await?;
+        Ok(abilities.unwrap_or_else(|| Support::none("it is not a simulated engine")))
     }
 
-    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(within(
-            "copying KV out",
-            self.limits.export,
-            self.copy_out(export),
-        ))
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError> {
+        within("copying KV out", self.limits.export, self.copy_out(export)).await
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
-        Box::pin(within(
-            "copying KV in",
-            self.limits.import,
-            self.copy_in(import),
-        ))
+    async fn import(&self, import: Import) -> Result<Imported, TransferError> {
+        within("copying KV in", self.limits.import, self.copy_in(import)).await
     }
 
-    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
-        Box::pin(
-            async move { within("dropping a copy", self.limits.drop, self.forget(&copy)).await },
-        )
+    async fn drop(&self, copy: KvCopy) -> Result<(), TransferError> {
+        within("dropping a copy", self.limits.drop, self.forget(&copy)).await
     }
 }

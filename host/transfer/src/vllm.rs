@@ -12,6 +12,7 @@ mod request;
 
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use self::copies::{CopyIndex, HeldCopy};
@@ -21,8 +22,8 @@ use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::needed;
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits,
-    TransferError, WorkerRef,
+    CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, TransferError,
+    WorkerRef,
 };
 
 /// Counter of prompt tokens that came from another engine.
@@ -178,33 +179,24 @@ fn fetched_tokens(metrics: &str) -> Option<u64> {
         .map(|tokens| tokens as u64)
 }
 
+#[async_trait]
 impl KvExecutor for Vllm {
-    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
-        Box::pin(async move {
-            within("probing the engine", self.limits.probe, self.probe(&worker)).await
-        })
+    async fn support(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        within("probing the engine", self.limits.probe, self.probe(&worker)).await
     }
 
-    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
-        Box::pin(within(
-            "exporting KV",
-            self.limits.export,
-            self.hold(export),
-        ))
+    async fn export(&self, export: Export) -> Result<KvCopy, TransferError> {
+        within("exporting KV", self.limits.export, self.hold(export)).await
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
-        Box::pin(within(
-            "importing KV",
-            self.limits.import,
-            self.fetch(import),
-        ))
+    async fn import(&self, import: Import) -> Result<Imported, TransferError> {
+        within("importing KV", self.limits.import, self.fetch(import)).await
     }
 
     /// Only drops the record: the engine frees its blocks after a timeout.
-    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
+    async fn drop(&self, copy: KvCopy) -> Result<(), TransferError> {
         self.copies.forget(copy.id);
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 

@@ -111,9 +111,10 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use treadle_model::ProgramId;
     use treadle_transfer::{
-        Answer, CopyId, Export, Import, Imported, Prefix, Support, Tags, TransferError, WorkerRef,
+        CopyId, Export, Import, Imported, Prefix, Support, Tags, TransferError, WorkerRef,
     };
 
     use super::*;
@@ -162,21 +163,22 @@ mod tests {
         }
     }
 
+    #[async_trait]
     impl KvExecutor for Slow {
-        fn support(&self, _worker: WorkerRef) -> Answer<'_, Support> {
+        async fn support(&self, _worker: WorkerRef) -> Result<Support, TransferError> {
             unreachable!()
         }
 
-        fn export(&self, _export: Export) -> Answer<'_, KvCopy> {
+        async fn export(&self, _export: Export) -> Result<KvCopy, TransferError> {
             unreachable!()
         }
 
-        fn import(&self, _import: Import) -> Answer<'_, Imported> {
+        async fn import(&self, _import: Import) -> Result<Imported, TransferError> {
             unreachable!()
         }
 
-        fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
-            Box::pin(self.free(copy))
+        async fn drop(&self, copy: KvCopy) -> Result<(), TransferError> {
+            self.free(copy).await
         }
     }
 
