@@ -5,10 +5,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use async_trait::async_trait;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 
-use crate::{Answer, BrokerError, REASON_BYTES_MAX, header, shortened};
+use crate::{BrokerError, REASON_BYTES_MAX, header, shortened};
 
 /// How a delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,14 @@ pub(crate) enum Settlement {
 }
 
 /// Settles a delivery.
+#[async_trait]
 pub(crate) trait Settle: Send {
     /// Settles the delivery; a dead letter is made from its parts.
-    fn settle(self: Box<Self>, delivery: Parts, settlement: Settlement) -> Answer<'static, ()>;
+    async fn settle(
+        self: Box<Self>,
+        delivery: Parts,
+        settlement: Settlement,
+    ) -> Result<(), BrokerError>;
 }
 
 /// The contents of a delivery.

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::delivery::{Parts, Settle, Settlement};
 use crate::health::Board;
 use crate::{
-    Answer, Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, Deliveries, Delivery,
+    Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, Deliveries, Delivery,
     EVENTS_HELD_MAX, Health, Letter, Message, Names, Queue, Reply, Subscription, check_letter,
     check_reply, check_sizes, header, routing,
 };
@@ -337,157 +338,145 @@ struct Receipt {
     tag: u64,
 }
 
+#[async_trait]
 impl Settle for Receipt {
-    fn settle(self: Box<Self>, _: Parts, settlement: Settlement) -> Answer<'static, ()> {
-        Box::pin(async move {
-            let mut state = self.shared.state();
-            if !state.unsettled.contains_key(&self.tag) {
-                return Err(BrokerError::DeliveryLost);
+    async fn settle(self: Box<Self>, _: Parts, settlement: Settlement) -> Result<(), BrokerError> {
+        let mut state = self.shared.state();
+        if !state.unsettled.contains_key(&self.tag) {
+            return Err(BrokerError::DeliveryLost);
+        }
+        match settlement {
+            Settlement::Requeue => state.give_back(vec![self.tag]),
+            Settlement::Ack => {
+                state.unsettled.remove(&self.tag);
             }
-            match settlement {
-                Settlement::Requeue => state.give_back(vec![self.tag]),
-                Settlement::Ack => {
-                    state.unsettled.remove(&self.tag);
-                }
-                Settlement::Reject(reason) => {
-                    if let Some(unsettled) = state.unsettled.remove(&self.tag) {
-                        let queue = unsettled.queue;
-                        state.bury(&queue, unsettled.stored, "rejected", Some(reason));
-                    }
+            Settlement::Reject(reason) => {
+                if let Some(unsettled) = state.unsettled.remove(&self.tag) {
+                    let queue = unsettled.queue;
+                    state.bury(&queue, unsettled.stored, "rejected", Some(reason));
                 }
             }
-            drop(state);
-            self.shared.stirred.notify_waiters();
-            Ok(())
-        })
+        }
+        drop(state);
+        self.shared.stirred.notify_waiters();
+        Ok(())
     }
 }
 
+#[async_trait]
 impl Broker for InProcess {
-    fn publish<'a>(&'a self, batch: &'a [Message]) -> Answer<'a, u64> {
-        Box::pin(async move {
-            check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
-            let mut state = self.shared.connected()?;
-            for message in batch {
-                let key = message.key.as_str();
-                let bound = state.bindings.iter();
-                let bound = bound.filter(|(_, pattern)| routing::matches(pattern, key));
-                let mut queues: Vec<String> = bound.map(|(queue, _)| queue.clone()).collect();
-                queues.sort_unstable();
-                queues.dedup();
-                let headers = message.headers().into_iter();
-                let stored = Stored {
-                    id: Some(message.seq.to_string()),
-                    key: key.to_owned(),
-                    headers: headers.map(|(name, value)| (name.into(), value)).collect(),
-                    body: message.body.clone(),
-                    ..Stored::default()
-                };
-                for queue in queues {
-                    state.put(&queue, stored.clone());
-                }
-            }
-            drop(state);
-            self.shared.stirred.notify_waiters();
-            Ok(batch.last().map_or(0, |message| message.seq))
-        })
-    }
-
-    fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
-        Box::pin(async move {
-            check_letter(letter)?;
-            let queue = self.names.queue(queue);
+    async fn publish(&self, batch: &[Message]) -> Result<u64, BrokerError> {
+        check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
+        let mut state = self.shared.connected()?;
+        for message in batch {
+            let key = message.key.as_str();
+            let bound = state.bindings.iter();
+            let bound = bound.filter(|(_, pattern)| routing::matches(pattern, key));
+            let mut queues: Vec<String> = bound.map(|(queue, _)| queue.clone()).collect();
+            queues.sort_unstable();
+            queues.dedup();
+            let headers = message.headers().into_iter();
             let stored = Stored {
-                id: (!letter.id.is_empty()).then(|| letter.id.clone()),
-                key: queue.clone(),
-                headers: letter.headers.clone(),
-                reply_to: letter.reply_to.clone().filter(|to| !to.is_empty()),
-                correlation_id: letter.correlation_id.clone(),
-                body: letter.body.clone(),
+                id: Some(message.seq.to_string()),
+                key: key.to_owned(),
+                headers: headers.map(|(name, value)| (name.into(), value)).collect(),
+                body: message.body.clone(),
                 ..Stored::default()
             };
-            if !self.shared.connected()?.put(&queue, stored) {
-                return Err(BrokerError::Nacked {
-                    id: letter.id.clone(),
-                });
+            for queue in queues {
+                state.put(&queue, stored.clone());
             }
-            self.shared.stirred.notify_waiters();
-            Ok(())
-        })
+        }
+        drop(state);
+        self.shared.stirred.notify_waiters();
+        Ok(batch.last().map_or(0, |message| message.seq))
     }
 
-    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool> {
-        Box::pin(async move {
-            check_reply(&self.names, reply)?;
-            let mut state = self.shared.connected()?;
-            if !state.queues.contains_key(&reply.to) {
-                return Ok(false);
-            }
-            let stored = Stored {
-                id: (!reply.id.is_empty()).then(|| reply.id.clone()),
-                key: reply.to.clone(),
-                correlation_id: reply.correlation_id.clone(),
-                body: reply.body.clone(),
-                ..Stored::default()
-            };
-            // A full queue drops its oldest message: queues that refuse messages do not receive
-            // replies.
-            state.put(&reply.to, stored);
-            drop(state);
-            self.shared.stirred.notify_waiters();
-            Ok(true)
-        })
+    async fn send(&self, queue: Queue, letter: &Letter) -> Result<(), BrokerError> {
+        check_letter(letter)?;
+        let queue = self.names.queue(queue);
+        let stored = Stored {
+            id: (!letter.id.is_empty()).then(|| letter.id.clone()),
+            key: queue.clone(),
+            headers: letter.headers.clone(),
+            reply_to: letter.reply_to.clone().filter(|to| !to.is_empty()),
+            correlation_id: letter.correlation_id.clone(),
+            body: letter.body.clone(),
+            ..Stored::default()
+        };
+        if !self.shared.connected()?.put(&queue, stored) {
+            return Err(BrokerError::Nacked {
+                id: letter.id.clone(),
+            });
+        }
+        self.shared.stirred.notify_waiters();
+        Ok(())
+    }
+
+    async fn answer(&self, reply: &Reply) -> Result<bool, BrokerError> {
+        check_reply(&self.names, reply)?;
+        let mut state = self.shared.connected()?;
+        if !state.queues.contains_key(&reply.to) {
+            return Ok(false);
+        }
+        let stored = Stored {
+            id: (!reply.id.is_empty()).then(|| reply.id.clone()),
+            key: reply.to.clone(),
+            correlation_id: reply.correlation_id.clone(),
+            body: reply.body.clone(),
+            ..Stored::default()
+        };
+        // A full queue drops its oldest message: queues that refuse messages do not receive
+        // replies.
+        state.put(&reply.to, stored);
+        drop(state);
+        self.shared.stirred.notify_waiters();
+        Ok(true)
     }
 
     fn consume(&self, queue: Queue, prefetch: u16) -> Deliveries {
         self.start(self.names.queue(queue), prefetch)
     }
 
-    fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries> {
-        Box::pin(async move {
-            let mut state = self.shared.connected()?;
-            let queue = &subscription.queue;
-            state
-                .queues
-                .entry(queue.clone())
-                .or_insert_with(|| MessageQueue {
-                    waiting: VecDeque::new(),
-                    held_max: EVENTS_HELD_MAX as usize,
-                    refuses: false,
-                    delivery_limit: u32::MAX,
-                    dead_letters: None,
-                });
-            for pattern in &subscription.patterns {
-                let binding = (queue.clone(), pattern.clone());
-                if !state.bindings.contains(&binding) {
-                    state.bindings.push(binding);
-                }
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Deliveries, BrokerError> {
+        let mut state = self.shared.connected()?;
+        let queue = &subscription.queue;
+        state
+            .queues
+            .entry(queue.clone())
+            .or_insert_with(|| MessageQueue {
+                waiting: VecDeque::new(),
+                held_max: EVENTS_HELD_MAX as usize,
+                refuses: false,
+                delivery_limit: u32::MAX,
+                dead_letters: None,
+            });
+        for pattern in &subscription.patterns {
+            let binding = (queue.clone(), pattern.clone());
+            if !state.bindings.contains(&binding) {
+                state.bindings.push(binding);
             }
-            drop(state);
-            Ok(self.start(queue.clone(), subscription.prefetch))
-        })
+        }
+        drop(state);
+        Ok(self.start(queue.clone(), subscription.prefetch))
     }
 
-    fn unsubscribe<'a>(&'a self, queue: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let mut state = self.shared.connected()?;
-            state.bindings.retain(|(bound, _)| bound != queue);
-            state.queues.remove(queue);
-            Ok(())
-        })
+    async fn unsubscribe(&self, queue: &str) -> Result<(), BrokerError> {
+        let mut state = self.shared.connected()?;
+        state.bindings.retain(|(bound, _)| bound != queue);
+        state.queues.remove(queue);
+        Ok(())
     }
 
     fn health(&self) -> watch::Receiver<Health> {
         self.board.watch()
     }
 
-    fn close(&self) -> Answer<'_, ()> {
-        Box::pin(async move {
-            self.shared.state().is_closed = true;
-            self.shared.closed.send_replace(true);
-            self.board
-                .set(self.part, Health::disconnected(BrokerError::Closed));
-            Ok(())
-        })
+    async fn close(&self) -> Result<(), BrokerError> {
+        self.shared.state().is_closed = true;
+        self.shared.closed.send_replace(true);
+        self.board
+            .set(self.part, Health::disconnected(BrokerError::Closed));
+        Ok(())
     }
 }

@@ -48,10 +48,8 @@ mod names;
 pub mod rabbitmq;
 mod routing;
 
-use std::future::Future;
-use std::pin::Pin;
-
 pub use address::Address;
+use async_trait::async_trait;
 pub use delivery::{Deliveries, Delivery};
 pub use error::BrokerError;
 pub use health::Health;
@@ -87,10 +85,8 @@ pub const EVENTS_HELD_MAX: u32 = 1_000_000;
 /// Longest reason of a rejection, in bytes; the rest is cut off.
 pub const REASON_BYTES_MAX: usize = 1_000;
 
-/// The return type of the methods of [`Broker`]: a boxed future, so that the trait is object-safe.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, BrokerError>> + Send + 'a>>;
-
 /// A message broker between this daemon and others.
+#[async_trait]
 pub trait Broker: Send + Sync {
     /// Publishes a batch in order; returns the sequence number of its last message when all are
     /// confirmed, 0 for an empty batch.
@@ -101,13 +97,13 @@ pub trait Broker: Send + Sync {
     /// [`BrokerError::TooLarge`] beyond [`BATCH_MESSAGES_MAX`] and [`BODY_BYTES_MAX`]; any other
     /// error means that the broker is unavailable, refuses, or has no room, and the caller should
     /// retry.
-    fn publish<'a>(&'a self, batch: &'a [Message]) -> Answer<'a, u64>;
+    async fn publish(&self, batch: &[Message]) -> Result<u64, BrokerError>;
 
     /// Sends a letter to a queue, and returns when the broker has confirmed it.
     ///
     /// # Errors
     /// As for [`Broker::publish`]; [`BrokerError::Nacked`] if the queue is full.
-    fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()>;
+    async fn send(&self, queue: Queue, letter: &Letter) -> Result<(), BrokerError>;
 
     /// Sends a reply to the queue named by its receiver, and returns when the broker has confirmed
     /// it; `false` if the queue no longer exists, so that nobody waits.
@@ -119,7 +115,7 @@ pub trait Broker: Send + Sync {
     /// that begins with the prefix and a dot, or to an empty name. [`BrokerError::TooLarge`] beyond
     /// [`BODY_BYTES_MAX`] and [`SHORT_BYTES_MAX`]. Otherwise as for [`Broker::send`]; after an
     /// error the reply may have arrived.
-    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool>;
+    async fn answer(&self, reply: &Reply) -> Result<bool, BrokerError>;
 
     /// Consumes a queue, with at most `prefetch` (at least 1) unsettled deliveries.
     ///
@@ -135,19 +131,19 @@ pub trait Broker: Send + Sync {
     ///
     /// # Errors
     /// If the broker is unavailable or refuses to create the queue.
-    fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries>;
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Deliveries, BrokerError>;
 
     /// Removes the queue of a subscription with all its messages; a missing one is not an error.
     ///
     /// # Errors
     /// If the broker is unavailable or refuses.
-    fn unsubscribe<'a>(&'a self, queue: &'a str) -> Answer<'a, ()>;
+    async fn unsubscribe(&self, queue: &str) -> Result<(), BrokerError>;
 
     /// The health of the broker, with its changes.
     fn health(&self) -> watch::Receiver<Health>;
 
     /// Disconnects; later calls fail with [`BrokerError::Closed`] and streams end.
-    fn close(&self) -> Answer<'_, ()>;
+    async fn close(&self) -> Result<(), BrokerError>;
 }
 
 /// Checks the address and the size of a reply.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
 use lapin::types::FieldTable;
@@ -12,7 +13,7 @@ use super::link::{Link, Over, Session};
 use super::publish::Publisher;
 use super::{failure, properties, topology};
 use crate::delivery::{Parts, Settle, Settlement};
-use crate::{Answer, BrokerError, Deliveries, Delivery, Letter, Subscription, header};
+use crate::{BrokerError, Deliveries, Delivery, Letter, Subscription, header};
 
 /// What to consume.
 pub(super) struct Source {
@@ -152,29 +153,32 @@ struct Receipt {
     publisher: Arc<Publisher>,
 }
 
+#[async_trait]
 impl Settle for Receipt {
-    fn settle(self: Box<Self>, delivery: Parts, settlement: Settlement) -> Answer<'static, ()> {
-        Box::pin(async move {
-            let Self {
-                acker,
-                mut over,
-                queue,
-                publisher,
-            } = *self;
-            let burial = Burial {
-                queue: &queue,
-                publisher: &publisher,
-            };
-            let settling = settle(&acker, &burial, delivery, settlement);
-            match over.unless(settling).await {
-                Ok(Ok(true)) => Ok(()),
-                Ok(Ok(false)) | Err(_) => Err(BrokerError::DeliveryLost),
-                Ok(Err(error)) => {
-                    tracing::debug!(queue, "not settled: {error}");
-                    Err(BrokerError::DeliveryLost)
-                }
+    async fn settle(
+        self: Box<Self>,
+        delivery: Parts,
+        settlement: Settlement,
+    ) -> Result<(), BrokerError> {
+        let Self {
+            acker,
+            mut over,
+            queue,
+            publisher,
+        } = *self;
+        let burial = Burial {
+            queue: &queue,
+            publisher: &publisher,
+        };
+        let settling = settle(&acker, &burial, delivery, settlement);
+        match over.unless(settling).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) | Err(_) => Err(BrokerError::DeliveryLost),
+            Ok(Err(error)) => {
+                tracing::debug!(queue, "not settled: {error}");
+                Err(BrokerError::DeliveryLost)
             }
-        })
+        }
     }
 }
 

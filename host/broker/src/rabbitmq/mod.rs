@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::watch;
 
 pub use bare::BarePublisher;
@@ -27,7 +28,7 @@ use publish::Publisher;
 
 use crate::health::Board;
 use crate::{
-    Address, Answer, Broker, BrokerError, Deliveries, Health, Letter, Message, Names, Queue, Reply,
+    Address, Broker, BrokerError, Deliveries, Health, Letter, Message, Names, Queue, Reply,
     Subscription, check_letter, check_reply, check_sizes,
 };
 
@@ -130,27 +131,22 @@ impl Drop for RabbitMq {
     }
 }
 
+#[async_trait]
 impl Broker for RabbitMq {
-    fn publish<'a>(&'a self, batch: &'a [Message]) -> Answer<'a, u64> {
-        Box::pin(async move {
-            check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
-            self.publisher.publish(batch).await
-        })
+    async fn publish(&self, batch: &[Message]) -> Result<u64, BrokerError> {
+        check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
+        self.publisher.publish(batch).await
     }
 
-    fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
-        Box::pin(async move {
-            check_letter(letter)?;
-            let queue = self.settings.names.queue(queue);
-            self.publisher.send(String::new(), queue, letter).await
-        })
+    async fn send(&self, queue: Queue, letter: &Letter) -> Result<(), BrokerError> {
+        check_letter(letter)?;
+        let queue = self.settings.names.queue(queue);
+        self.publisher.send(String::new(), queue, letter).await
     }
 
-    fn answer<'a>(&'a self, reply: &'a Reply) -> Answer<'a, bool> {
-        Box::pin(async move {
-            check_reply(&self.settings.names, reply)?;
-            self.publisher.answer(reply).await
-        })
+    async fn answer(&self, reply: &Reply) -> Result<bool, BrokerError> {
+        check_reply(&self.settings.names, reply)?;
+        self.publisher.answer(reply).await
     }
 
     fn consume(&self, queue: Queue, prefetch: u16) -> Deliveries {
@@ -162,41 +158,35 @@ impl Broker for RabbitMq {
         consume::start(self.consumer(), Arc::clone(&self.publisher), source)
     }
 
-    fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries> {
-        Box::pin(async move {
-            let link = self.consumer();
-            let session = link.session(self.settings.timeout).await?;
-            let declaring = topology::subscribe(&session, &self.settings.names, subscription);
-            session.over().unless(declaring).await.flatten()?;
-            let source = consume::Source {
-                queue: subscription.queue.clone(),
-                subscription: Some(subscription.clone()),
-                prefetch: subscription.prefetch.max(1),
-            };
-            Ok(consume::start(link, Arc::clone(&self.publisher), source))
-        })
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Deliveries, BrokerError> {
+        let link = self.consumer();
+        let session = link.session(self.settings.timeout).await?;
+        let declaring = topology::subscribe(&session, &self.settings.names, subscription);
+        session.over().unless(declaring).await.flatten()?;
+        let source = consume::Source {
+            queue: subscription.queue.clone(),
+            subscription: Some(subscription.clone()),
+            prefetch: subscription.prefetch.max(1),
+        };
+        Ok(consume::start(link, Arc::clone(&self.publisher), source))
     }
 
-    fn unsubscribe<'a>(&'a self, queue: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let session = self.publisher.session().await?;
-            let deleting = topology::unsubscribe(&session, queue);
-            session.over().unless(deleting).await.flatten()
-        })
+    async fn unsubscribe(&self, queue: &str) -> Result<(), BrokerError> {
+        let session = self.publisher.session().await?;
+        let deleting = topology::unsubscribe(&session, queue);
+        session.over().unless(deleting).await.flatten()
     }
 
     fn health(&self) -> watch::Receiver<Health> {
         self.board.watch()
     }
 
-    fn close(&self) -> Answer<'_, ()> {
-        Box::pin(async move {
-            self.stop.send_replace(true);
-            self.publisher.ended().await;
-            if let Some(link) = self.consumer.get() {
-                link.ended().await;
-            }
-            Ok(())
-        })
+    async fn close(&self) -> Result<(), BrokerError> {
+        self.stop.send_replace(true);
+        self.publisher.ended().await;
+        if let Some(link) = self.consumer.get() {
+            link.ended().await;
+        }
+        Ok(())
     }
 }
