@@ -117,7 +117,6 @@ fn follow(
     event: &Event,
     (commands, decisions): (&[Command], &[Decision]),
 ) -> Checked {
-    model.hear_of_sizes(core, event);
     model.follow(core, at, sim_us, event, commands, decisions)?;
     model.check(core, event)
 }

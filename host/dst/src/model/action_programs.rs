@@ -64,7 +64,6 @@ impl Model {
 
     /// The program has ended: removes its actions.
     pub(super) fn close(&mut self, program: ProgramId) {
-        self.caches.stays(program);
         if let Some(p) = self.programs.remove(&program) {
             self.keys.remove(&p.key);
             self.actions.program_over(&p.key);

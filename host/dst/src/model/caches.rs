@@ -6,7 +6,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::memory::Direction;
+use treadle_core::offload::Direction;
 use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
@@ -63,11 +63,6 @@ pub(super) struct Caches {
     pub(super) gone: BTreeSet<ProgramId>,
     /// Programs that the present event placed before their tools return.
     pub(super) early: BTreeSet<ProgramId>,
-    /// Workers whose offload the present event gave up, as no answer came: no other program leaves
-    /// them for host memory either.
-    pub(super) silent: BTreeSet<WorkerId>,
-    /// The most that host memory held, or was to hold, since before the present event.
-    host_tokens_most: u64,
     /// The copy that the present event reported lost.
     pub(super) lost: Option<Box<str>>,
 }
@@ -77,19 +72,7 @@ impl Caches {
         self.stopping.clear();
         self.gone.clear();
         self.early.clear();
-        self.silent.clear();
-        self.host_tokens_most = self.host_tokens();
         self.lost = None;
-    }
-
-    /// Host memory may be about to hold less: others may have been refused room in it by then.
-    pub(super) fn note_host_tokens(&mut self) {
-        self.host_tokens_most = self.host_tokens_most.max(self.host_tokens());
-    }
-
-    /// True without copies and transfers.
-    pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.wanted.is_empty() && self.under_way.is_empty()
     }
 
     /// Nothing happens to the program's cache.
@@ -103,11 +86,6 @@ impl Caches {
         self.wanted.contains(&program) || self.under_way.get(&program).is_some_and(out)
     }
 
-    /// It is not wanted elsewhere any more.
-    pub(super) fn stays(&mut self, program: ProgramId) {
-        self.wanted.remove(&program);
-    }
-
     pub(super) fn host_tokens(&self) -> u64 {
         let out = |u: &&UnderWay| matches!(u.way, Way::Out(_));
         let leaving = self.under_way.values().filter(out).map(|u| u.tokens);
@@ -118,43 +96,38 @@ impl Caches {
 
 impl Model {
     /// The effects of an event on caches by itself.
-    pub(super) fn learn_of_caches(&mut self, event: &Event) {
+    pub(super) fn learn_of_caches(&mut self, core: &Core, event: &Event) {
+        let Event::Program(event) = event else {
+            return;
+        };
         match event {
-            Event::Program(ProgramEvent::ProgramOffloaded {
+            ProgramEvent::ProgramOffloaded {
                 program,
                 copy,
                 tokens,
                 ..
-            }) => self.offloaded(*program, copy, *tokens),
-            Event::Program(ProgramEvent::OffloadFailed { program, .. }) => {
-                let left = self.ends(*program, |way| matches!(way, Way::Out(_)));
-                if left.is_some() {
-                    self.take_placement(*program);
-                }
+            } => self.offloaded(*program, copy, *tokens),
+            ProgramEvent::OffloadFailed { program, .. } => {
+                self.ends(*program, |way| matches!(way, Way::Out(_)));
             }
-            Event::Program(ProgramEvent::ProgramLoaded { program, to }) => {
-                let there = self.ends(*program, |way| way == Way::Back(*to));
-                self.is_warm(*program, there.is_some());
+            ProgramEvent::ProgramLoaded { program, to } => {
+                self.ends(*program, |way| way == Way::Back(*to));
             }
-            Event::Program(ProgramEvent::LoadFailed { program, .. }) => {
+            ProgramEvent::LoadFailed { program, .. } => {
                 self.ends(*program, |way| matches!(way, Way::Back(_)));
             }
-            Event::Program(ProgramEvent::ProgramMigrated { program, to }) => {
+            ProgramEvent::ProgramMigrated { program, to } => {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
-                if self.ends(*program, there).is_some() {
-                    self.take_placement(*program);
-                    if self.takes_waiting(*program, *to) {
-                        self.place(*program, *to);
-                        self.is_warm(*program, true);
-                    }
+                let ended = self.ends(*program, there);
+                let known = core.programs().live.get(program).and_then(|p| p.placement);
+                if ended.is_some() && known.is_some_and(|place| place.worker == *to) {
+                    self.place(core, *program, *to);
                 }
             }
-            Event::Program(ProgramEvent::MigrationFailed { program, .. }) => {
+            ProgramEvent::MigrationFailed { program, .. } => {
                 self.ends(*program, |way| matches!(way, Way::Move(..)));
             }
-            Event::Program(ProgramEvent::CopyLost { program, copy }) => {
-                self.copy_lost(*program, copy);
-            }
+            ProgramEvent::CopyLost { program, copy } => self.copy_lost(*program, copy),
             _ => {}
         }
     }
@@ -174,22 +147,10 @@ impl Model {
             let rest = Span(took * (1_000_000 - share) / share);
             self.caches.link_free_at.insert(from, self.now + rest);
         }
-        if let Way::Move(_, to) = ended.way
-            && let Some(w) = self.workers.get_mut(&to)
-        {
-            w.kept.remove(&program);
-        }
         if let Some(p) = self.programs.get_mut(&program) {
             p.idle_since_us = self.settled_us;
         }
         Some(ended)
-    }
-
-    /// A program's cache has reached its worker.
-    fn is_warm(&mut self, program: ProgramId, is_there: bool) {
-        if let Some(p) = self.programs.get_mut(&program) {
-            p.is_warm |= is_there && p.place.is_some();
-        }
     }
 
     fn offloaded(&mut self, program: ProgramId, copy: &str, tokens: u64) {
@@ -198,7 +159,6 @@ impl Model {
         let Some(ended) = ended else {
             return;
         };
-        self.take_placement(program);
         let copy = Copy {
             handle: copy.into(),
             tokens,
@@ -251,29 +211,13 @@ impl Model {
             self.caches.stopping.extend(ended);
             self.caches.held.clear();
         }
-        if config.kv != self.config.kv {
-            for w in self.workers.values_mut() {
-                w.free_ppm = None;
-                w.prompts.clear();
-            }
-        }
         self.config = config.clone();
     }
 
-    /// What was on its way back is nowhere, so that its program is not placed either.
     fn all_transfers_end(&mut self) -> Vec<ProgramId> {
         let all: Vec<ProgramId> = self.caches.under_way.keys().copied().collect();
         for program in &all {
-            let ended = self.ends(*program, |_| true);
-            if ended.is_some_and(|ended| matches!(ended.way, Way::Back(_))) {
-                self.take_placement(*program);
-            }
-        }
-        // What was to leave, and waited for its link, can be paused from now on.
-        for program in std::mem::take(&mut self.caches.wanted) {
-            if let Some(p) = self.programs.get_mut(&program) {
-                p.idle_since_us = self.settled_us;
-            }
+            self.ends(*program, |_| true);
         }
         all
     }
@@ -399,47 +343,43 @@ impl Model {
         Ok(())
     }
 
-    /// The core knows the same copies and transfers. A program that was to leave for host memory
-    /// that is full by then is no longer placed.
-    pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
-        self.caches.note_host_tokens();
-        let offloads = core.programs().memory.offloads();
-        let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
-        for program in wanted {
-            let p = core.programs().live.get(&program);
-            if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted().contains(&program) {
-                // Others may have made room since for what they need sooner.
-                let held = self.caches.host_tokens_most;
-                let tokens = held + self.programs[&program].context_tokens;
-                let place = self.programs[&program].place;
-                let silent = place.is_some_and(|at| self.caches.silent.contains(&at));
-                if tokens <= self.config.kv.host_tokens_max && !silent {
-                    return broken(
-                        "host",
-                        format!("{program} lost its placement, though host memory has room for it"),
-                    );
-                }
-                self.take_placement(program);
+    /// What was to leave may stay after all: then it may be paused from now on.
+    fn settle_wanted(&mut self, core: &Core) -> Checked {
+        let wanted = &core.programs().offloads.wanted;
+        if let Some(program) = wanted.difference(&self.caches.wanted).next() {
+            return broken("transfers", format!("{program} is to leave undecided"));
+        }
+        let stay = self.caches.wanted.difference(wanted).copied();
+        for program in stay.collect::<Vec<ProgramId>>() {
+            self.caches.wanted.remove(&program);
+            if let Some(p) = self.programs.get_mut(&program) {
+                p.idle_since_us = self.settled_us;
             }
         }
+        Ok(())
+    }
+
+    /// The core knows the same copies and transfers.
+    pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
+        self.settle_wanted(core)?;
+        let offloads = &core.programs().offloads;
         let held = self.caches.held.iter();
         let held = held.map(|(program, copy)| (program, &*copy.handle, copy.tokens));
-        let known = offloads.held().iter();
+        let known = offloads.held.iter();
         let known = known.map(|(program, held)| (program, &*held.copy, held.tokens));
         if !held.eq(known) {
             return broken(
                 "copies",
                 format!(
                     "held are {:?}, the core has {:?}",
-                    self.caches.held,
-                    offloads.held()
+                    self.caches.held, offloads.held
                 ),
             );
         }
-        let moved = core.programs().memory.migrations().moving().iter();
+        let moved = core.programs().migrations.moving.iter();
         let moved = moved.map(|(program, m)| (*program, Way::Move(m.from, m.to)));
         let known = offloads
-            .moving()
+            .moving
             .iter()
             .map(|(program, t)| match t.direction {
                 Direction::Out => (*program, Way::Out(t.worker)),
@@ -456,15 +396,6 @@ impl Model {
                 format!(
                     "on their way are {:?}, the core says {known:?}",
                     self.caches.under_way
-                ),
-            );
-        }
-        if self.caches.wanted != offloads.wanted {
-            return broken(
-                "transfers",
-                format!(
-                    "to leave are {:?}, the core says {:?}",
-                    self.caches.wanted, offloads.wanted
                 ),
             );
         }

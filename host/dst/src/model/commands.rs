@@ -3,8 +3,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
-use treadle_core::programs::GivesWay;
-use treadle_core::{Command, DaemonEvent, Event, Mode, ProgramCommand, Purpose, Question, Refusal};
+use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {
@@ -41,12 +40,15 @@ impl Model {
                 deadline,
             } => self.asked(*ask, question, *deadline),
             ProgramCommand::ForgetProgram { program } => self.forgotten(event, program.id),
-            ProgramCommand::PreemptStep { step } => self.preempted(*step),
+            ProgramCommand::PreemptStep { step } => {
+                self.preempted.push(*step);
+                Ok(())
+            }
             ProgramCommand::MigrateProgram { .. }
             | ProgramCommand::OffloadProgram { .. }
             | ProgramCommand::LoadProgram { .. }
             | ProgramCommand::DropCopy { .. }
-            | ProgramCommand::CancelTransfer { .. } => self.cache_commanded(event, command),
+            | ProgramCommand::CancelTransfer { .. } => self.cache_commanded(command),
         }
     }
 
@@ -77,7 +79,7 @@ impl Model {
         };
         let (life, program, least) = (w.life, s.program, self.least_of(s));
         self.check_begins(step, worker)?;
-        if self.config.mode != Mode::LeastLoad {
+        if !self.is_plain_router() {
             let place = self.programs.get(&program).and_then(|p| p.place);
             if place != Some(worker) {
                 return broken(
@@ -94,21 +96,16 @@ impl Model {
                 format!("{step} takes {least} tokens and is sent to {worker}, which takes {most}"),
             );
         }
-        if self.waits_in_line(program) {
-            self.check_run_queue(step, worker, priority)?;
-        }
+        self.sent(step, worker, priority)?;
         self.check_slot(program, worker, slot)?;
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_sent += 1;
         }
-        self.prompt_ends(step);
-        self.prompt_sent(step, worker, self.cached_tokens(step));
         let now = self.now;
         if let Some(s) = self.steps.get_mut(&step) {
             s.at = At::Worker(worker, life);
             s.sent_at = now;
             s.attempts += 1;
-            s.gives_way = GivesWay::Unasked;
             s.slot = slot;
             s.adopted = false;
             if s.attempts > self.config.attempts_max {
@@ -282,11 +279,6 @@ impl Model {
             deadline,
         };
         self.asks.insert(ask, open);
-        if let Purpose::Route { step } = question.purpose
-            && let Some(s) = self.steps.get_mut(&step)
-        {
-            s.routed = false;
-        }
         Ok(())
     }
 
@@ -320,8 +312,6 @@ impl Model {
         for step in self.steps.values_mut() {
             if step.at == At::Hand {
                 step.at = At::Queue;
-                self.queued += 1;
-                step.queued_as = self.queued;
             }
         }
     }

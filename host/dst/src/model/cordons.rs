@@ -4,9 +4,8 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
-use super::facts::At;
-use treadle_core::programs::WorkerState;
-use treadle_core::{Core, Mode};
+use treadle_core::Core;
+use treadle_core::worker::WorkerState;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Model {
@@ -14,11 +13,7 @@ impl Model {
         let Some(w) = self.workers.get_mut(&worker) else {
             return;
         };
-        let before = std::mem::replace(&mut w.state, state);
-        let is_resumed = before == WorkerState::Draining && state != before;
-        if is_resumed && !w.healthy {
-            self.waits_no_more_to_leave(worker);
-        }
+        w.state = state;
         if state == WorkerState::Active {
             return;
         }
@@ -31,17 +26,6 @@ impl Model {
         for program in coming {
             self.ends(program, |_| true);
             self.caches.stopping.insert(program);
-        }
-    }
-
-    /// A worker that is lost is not draining any more. Steps that waited to leave it with their programs
-    /// look for another one, like any that come while it is lost.
-    fn waits_no_more_to_leave(&mut self, worker: WorkerId) {
-        for program in self.programs_on(worker) {
-            let mut steps = self.programs[&program].steps.iter();
-            if steps.any(|step| self.steps[step].at == At::Queue) && !self.waits_in_line(program) {
-                self.take_placement(program);
-            }
         }
     }
 
@@ -72,7 +56,7 @@ impl Model {
     /// programs have no placements, none begins on a cordoned one.
     pub(super) fn check_begins(&self, step: StepId, worker: WorkerId) -> Checked {
         let program = self.steps[&step].program;
-        if self.config.mode == Mode::LeastLoad {
+        if self.is_plain_router() {
             return self.check_in_service(program, worker);
         }
         if self.is_draining(worker) {
@@ -97,7 +81,7 @@ impl Model {
             let under_way = self.caches.under_way.get(program);
             let goes = self.caches.wanted.contains(program)
                 || under_way.is_some_and(|u| out(u.way))
-                || p.steps.is_empty() && state.memory.migrations().wanted().contains_key(program);
+                || p.steps.is_empty() && state.migrations.wanted.contains_key(program);
             if !goes && self.is_to_leave(*program) && self.has_live_placement(*program) {
                 return broken(
                     "drain",

@@ -2,32 +2,28 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
-use super::prefill::PromptSpeed;
-use std::collections::BTreeMap;
-use treadle_core::programs::{FULL_WEIGHT_PPM, GivesWay, WorkerState};
+use super::facts::{Answered, At, Ending, ProgramFacts, StepFacts, WorkerFacts};
+use super::memory::prefix_of;
+use std::collections::BTreeSet;
+use treadle_core::worker::WorkerState;
 use treadle_core::{
-    Capacity, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure,
-    StepTokens,
+    Capacity, Core, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
+    StepFailure, StepTokens,
 };
-use treadle_model::{AskId, EngineKind, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {
-    pub(super) fn learn(&mut self, event: &Event) -> Checked {
-        self.take_over_forked();
+    pub(super) fn learn(&mut self, core: &Core, event: &Event) -> Checked {
         match event {
             Event::Program(ProgramEvent::WorkerAdded {
-                worker,
-                capacity,
-                engine,
-                ..
-            }) => self.worker_added(*worker, *engine, *capacity),
+                worker, capacity, ..
+            }) => self.worker_added(*worker, *capacity),
             Event::Program(ProgramEvent::WorkerCapacityRead {
-                worker,
-                engine,
-                capacity,
+                worker, capacity, ..
             }) => {
-                self.capacity_read(*worker, *engine, *capacity);
+                if let Some(w) = self.workers.get_mut(worker) {
+                    w.capacity = *capacity;
+                }
             }
             Event::Program(ProgramEvent::WorkerLost { worker, .. }) => self.worker_lost(*worker),
             Event::Program(ProgramEvent::WorkerRecovered { worker }) => {
@@ -44,14 +40,16 @@ impl Model {
             Event::Program(ProgramEvent::WorkerStateSet { worker, state }) => {
                 self.state_set(*worker, *state);
             }
-            Event::Program(ProgramEvent::StepArrived(arrival)) => self.step_arrived(arrival),
+            Event::Program(ProgramEvent::StepArrived(arrival)) => {
+                return self.step_arrived(core, arrival);
+            }
             Event::Program(ProgramEvent::StepFirstToken { step }) => self.step_progressed(*step, 0),
             Event::Program(ProgramEvent::StepProgressed {
                 step,
                 output_tokens,
             }) => self.step_progressed(*step, *output_tokens),
             Event::Program(ProgramEvent::StepFinished { step, tokens, .. }) => {
-                return self.step_finished(*step, *tokens);
+                return self.step_finished(core, *step, *tokens);
             }
             Event::Program(ProgramEvent::StepFailed { step, failure }) => {
                 return self.step_failed(*step, failure);
@@ -67,30 +65,28 @@ impl Model {
             Event::Daemon(DaemonEvent::Configured { config }) => self.configured(config),
             Event::Daemon(DaemonEvent::DaemonRestarted) => {
                 self.asks.clear();
-                self.restart_forgets_who_was_asked();
                 self.restart_ends_transfers();
-                self.restart_asks_again();
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::Daemon(DaemonEvent::GatewayLost { gateway }) => {
                 return self.interrupted(*gateway);
             }
             Event::Program(ProgramEvent::StepInterrupted { step }) => self.taken_back(*step),
-            Event::Program(ProgramEvent::StepRunsOn { step }) => self.runs_on(*step),
             Event::Program(ProgramEvent::StepAdopted { step, worker }) => {
                 self.adopted(*step, *worker);
             }
-            other => self.learn_of_caches(other),
+            other => self.learn_of_caches(core, other),
         }
         Ok(())
     }
 
-    fn worker_added(&mut self, worker: WorkerId, kind: EngineKind, capacity: Capacity) {
+    fn worker_added(&mut self, worker: WorkerId, capacity: Capacity) {
         if let Some(known) = self.workers.get_mut(&worker) {
+            known.capacity = capacity;
             if std::mem::take(&mut known.leaving) {
                 self.state_set(worker, WorkerState::Active);
             }
-            return self.capacity_read(worker, kind, capacity);
+            return;
         }
         let facts = WorkerFacts {
             healthy: true,
@@ -100,88 +96,45 @@ impl Model {
             life: 0,
             over_since_us: None,
             over_idle_most: 0,
-            shared: BTreeMap::new(),
-            kept: BTreeMap::new(),
-            free_ppm: None,
-            beyond_tokens: 0,
-            prompts: BTreeMap::new(),
-            speed: PromptSpeed::default(),
-            kind,
         };
         self.workers.insert(worker, facts);
-    }
-
-    fn capacity_read(&mut self, worker: WorkerId, kind: EngineKind, capacity: Capacity) {
-        let Some(w) = self.workers.get_mut(&worker) else {
-            return;
-        };
-        if w.kind != EngineKind::Openai && w.kind != kind {
-            w.speed = PromptSpeed::default();
-        }
-        w.kind = kind;
-        w.capacity = capacity;
-        let most = w.context_tokens_max();
-        for program in self.programs_on(worker) {
-            let steps = self.programs[&program].steps.iter();
-            let mut least = steps.map(|step| self.least_of(&self.steps[step]));
-            // A step that waits there for its cache waits for another placement.
-            let too_long = least.any(|least| least > most);
-            if too_long && self.has_run_queues_or_caches() && !self.runs_anything(program) {
-                self.take_placement(program);
-            }
-        }
     }
 
     fn worker_lost(&mut self, worker: WorkerId) {
         if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
             w.healthy = false;
             w.life += 1;
-            w.speed = w.speed.remembered();
-        } else {
-            return;
-        }
-        self.worker_ends_transfers(worker);
-        // A program between steps is paused by a decision.
-        for program in self.programs_on(worker) {
-            let waits = !self.programs[&program].steps.is_empty();
-            if waits && !self.runs_anything(program) && self.has_run_queues_or_caches() {
-                self.take_placement(program);
-            }
+            self.worker_ends_transfers(worker);
         }
     }
 
-    fn step_arrived(&mut self, arrival: &StepArrival) {
+    fn step_arrived(&mut self, core: &Core, arrival: &StepArrival) -> Checked {
         if self.steps.contains_key(&arrival.step) {
             // A repeated report.
-            return;
+            return Ok(());
         }
         let is_new = !self.keys.contains_key(&arrival.program);
         let Some(id) = self.program_of(arrival) else {
             self.turned_away = Some(arrival.step);
-            return;
+            return Ok(());
         };
-        let step = self.arrived_step(id, arrival);
-        let least = self.least_of(&step);
-        let leaves = self.leaves_placement(id, least);
-        let core_sizes = self.core_sizes.prefix.clone();
-        let Some(p) = self.programs.get_mut(&id) else {
-            return;
-        };
-        p.weight_ppm = FULL_WEIGHT_PPM;
-        if p.place.is_none() {
-            p.prefix = core_sizes.unwrap_or_else(|| arrival.prefix.clone());
+        let step = self.arrived_step(core, id, arrival);
+        let most = arrival.output_tokens_max.unwrap_or(u64::MAX);
+        if step.reserved_tokens > most {
+            let (step, reserved) = (arrival.step, step.reserved_tokens);
+            return broken(
+                "ledger",
+                format!("{step} reserves {reserved} tokens of {most}"),
+            );
         }
+        let Some(p) = self.programs.get_mut(&id) else {
+            return Ok(());
+        };
         p.closing |= arrival.one_shot;
         p.awaited.clear();
         p.family_step_at = Timestamp(0);
         p.steps.insert(arrival.step);
-        if least <= self.longest_context() {
-            self.caches.stays(id);
-        }
         self.steps.insert(arrival.step, step);
-        if leaves {
-            self.take_placement(id);
-        }
         let waiting = arrival
             .parent
             .as_ref()
@@ -191,6 +144,7 @@ impl Model {
         if let Some(parent) = parent.filter(|parent| parent.steps.is_empty()) {
             parent.awaited.insert(id);
         }
+        Ok(())
     }
 
     fn program_of(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
@@ -206,102 +160,75 @@ impl Model {
         let facts = ProgramFacts {
             key: arrival.program.clone(),
             job: arrival.job.clone(),
-            prefix: self.core_sizes.prefix.clone().unwrap_or_default(),
-            steps: std::collections::BTreeSet::new(),
+            steps: BTreeSet::new(),
             place: None,
             placed_before: false,
             placed_at: self.now,
-            avoid: None,
-            weight_ppm: FULL_WEIGHT_PPM,
             context_tokens: 0,
             steps_finished: 0,
             closing: false,
             inferred: arrival.inferred,
-            awaited: std::collections::BTreeSet::new(),
+            awaited: BTreeSet::new(),
             parent: arrival.parent.as_ref().map(|parent| parent.program.clone()),
             family_step_at: Timestamp(0),
             idle_since_us: self.settled_us,
             steps_sent: 0,
-            last_output_tokens: 0,
-            is_warm: false,
-            was_told: false,
         };
         self.programs.insert(id, facts);
         Some(id)
     }
 
-    fn arrived_step(&self, program: ProgramId, arrival: &StepArrival) -> StepFacts {
-        let core_sizes = self
-            .core_sizes
-            .prompt_tokens
-            .filter(|_| arrival.text.is_some());
-        let learnt = self
-            .jobs
-            .get(&arrival.job)
-            .filter(|job| job.steps_finished > 0);
-        let told = |job: &JobFacts| !job.whole_answers;
-        let reserved = match learnt {
-            None => self.config.output_tokens_guess,
-            Some(job) if told(job) => 0,
-            Some(job) => job.output_x16 / 16,
+    /// An arrived step. What nobody has counted, and what to reserve for its output, the core
+    /// estimates.
+    fn arrived_step(&self, core: &Core, program: ProgramId, arrival: &StepArrival) -> StepFacts {
+        let known = core.programs().steps.get(&arrival.step);
+        let prompt_tokens = match known.filter(|_| arrival.text.is_some()) {
+            Some(known) => known.prompt_tokens,
+            None => arrival.prompt_tokens,
         };
         StepFacts {
             program,
             at: At::Hand,
             waits_since: self.now,
             sent_at: self.now,
-            prompt_tokens: core_sizes.unwrap_or(arrival.prompt_tokens),
+            prompt_tokens,
             exact: arrival.exact,
-            reserved_tokens: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            reserved_tokens: known.map_or(0, |known| known.output_tokens_reserved),
             output_tokens: 0,
             began: false,
-            began_at: self.now,
             attempts: 0,
             slot: None,
             adopted: false,
-            priority: 0,
-            routed: false,
-            gives_way: GivesWay::Unasked,
-            queued_as: 0,
+            priorities: BTreeSet::new(),
         }
     }
 
     fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
         if let Some(s) = self.steps.get_mut(&step) {
-            let computed = !s.began && matches!(s.at, At::Worker(..));
-            if !s.began {
-                s.began_at = self.now;
-            }
             s.began = true;
             s.output_tokens = s.output_tokens.max(output_tokens);
-            if computed {
-                self.prompt_ends(step);
-            }
         }
     }
 
-    fn step_finished(&mut self, step: StepId, tokens: StepTokens) -> Checked {
-        let Some(s) = self.steps.get(&step) else {
+    fn step_finished(&mut self, core: &Core, step: StepId, tokens: StepTokens) -> Checked {
+        let Some(program) = self.steps.get(&step).map(|s| s.program) else {
             return Ok(());
         };
-        let (program, began) = (s.program, s.began);
-        let tokens = self.with_cached(program, tokens);
-        self.recount_prefix(program, tokens.prompt)?;
-        self.cache_was_found(program, tokens);
-        self.prompt_was_computed(step, tokens);
+        let shared = prefix_of(core, program).iter();
+        let shared: u64 = shared.map(|segment| segment.tokens).sum();
+        if shared > tokens.prompt {
+            let counted = tokens.prompt;
+            return broken(
+                "sizes",
+                format!("{program} shares {shared} tokens of a prompt of {counted}"),
+            );
+        }
         if let Some(p) = self.programs.get_mut(&program) {
-            p.is_warm = p.place.is_some();
-            p.last_output_tokens = tokens.output;
+            self.found_all = tokens
+                .cached
+                .is_some_and(|cached| cached >= p.context_tokens);
             p.steps_finished += 1;
             p.context_tokens = tokens.prompt + tokens.output;
-            let job: &mut JobFacts = self.jobs.entry(p.job.clone()).or_default();
-            let sample = tokens.output * 16;
-            job.output_x16 = match job.steps_finished {
-                0 => sample,
-                _ => job.output_x16 - job.output_x16 / 8 + sample / 8,
-            };
-            job.steps_finished += 1;
-            job.whole_answers = !began;
         }
         self.family_heard(program);
         self.end(step, Ending::Finished)
@@ -338,33 +265,10 @@ impl Model {
             // To be refused, as what follows shows.
             return Ok(());
         }
-        let failed_at = match s.at {
-            At::Worker(worker, _) => {
-                s.waits_since.0 += self.now.since(s.sent_at).micros();
-                Some(worker)
-            }
-            At::Hand | At::Queue => None,
-        };
+        if matches!(s.at, At::Worker(..)) {
+            s.waits_since.0 += self.now.since(s.sent_at).micros();
+        }
         s.at = At::Hand;
-        s.routed = false;
-        let program = s.program;
-        self.prompt_ends(step);
-        self.leave_dead_worker(program);
-        let another = self
-            .workers
-            .iter()
-            .any(|(id, w)| w.takes_programs() && Some(*id) != failed_at);
-        if another
-            && !self.runs_anything(program)
-            && let Some(p) = self.programs.get_mut(&program)
-        {
-            p.avoid = failed_at;
-            self.take_placement(program);
-        }
-        let least = self.steps.get(&step).map_or(0, |s| self.least_of(s));
-        if self.leaves_placement(program, least) {
-            self.take_placement(program);
-        }
         Ok(())
     }
 
@@ -411,15 +315,24 @@ impl Model {
         s.at = At::Worker(worker, life);
         s.sent_at = now;
         s.attempts += 1;
-        s.gives_way = GivesWay::Unasked;
         s.slot = None;
         s.adopted = true;
         let program = s.program;
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_sent += 1;
         }
-        self.prompt_ends(step);
-        self.adopted = Some((step, worker));
+    }
+
+    /// A gateway took a step back from its engine.
+    fn taken_back(&mut self, step: StepId) {
+        let now = self.now;
+        let s = self.steps.get_mut(&step);
+        if let Some(s) = s.filter(|s| matches!(s.at, At::Worker(..))) {
+            s.waits_since.0 += now.since(s.sent_at).micros();
+            s.at = At::Hand;
+            // Its preemption is no fault of its engine.
+            s.attempts = s.attempts.saturating_sub(1);
+        }
     }
 
     fn released(&mut self, key: &str) {
@@ -438,7 +351,7 @@ impl Model {
         let Some(open) = self.asks.remove(&ask) else {
             return;
         };
-        self.route_answered(&open, Some(answer));
+        self.hear_priorities(&open, answer);
         if matches!(open.purpose, Purpose::Restore) {
             let named = match answer {
                 PolicyAnswer::Order { programs, .. } => programs.iter().copied().collect(),
@@ -448,16 +361,6 @@ impl Model {
             };
             let candidates = open.candidates;
             self.answered = Some(Answered { candidates, named });
-            return;
-        }
-        if let (Purpose::Weigh { .. }, PolicyAnswer::Weights { weights }) = (open.purpose, answer) {
-            for (program, ppm) in weights {
-                if let Some(p) = self.programs.get_mut(program)
-                    && p.steps.is_empty()
-                {
-                    p.weight_ppm = (*ppm).min(FULL_WEIGHT_PPM);
-                }
-            }
         }
     }
 
@@ -470,7 +373,6 @@ impl Model {
             let (before, now) = (before.name(), ending.name());
             return broken("ends-once", format!("{step} was {before} and is {now} now"));
         }
-        self.prompt_ends(step);
         let settled_us = self.settled_us;
         let Some(p) = self.programs.get_mut(&s.program) else {
             return broken(
@@ -480,16 +382,12 @@ impl Model {
         };
         p.steps.remove(&step);
         let over = p.steps.is_empty();
-        let (closing, fleeting) = (p.closing, p.inferred && p.steps_finished < 2);
+        let closing = p.closing;
         if over {
             p.idle_since_us = settled_us;
-            p.avoid = None;
         }
-        self.leave_dead_worker(s.program);
         if over && closing {
             self.close(s.program);
-        } else if over && fleeting {
-            self.take_placement(s.program);
         }
         Ok(())
     }

@@ -10,13 +10,13 @@ mod caches;
 mod commands;
 mod cordons;
 mod facts;
+mod fill;
 mod learn;
+mod memory;
 mod outputs;
 mod placements;
-mod prefill;
 mod rules;
 mod run_queues;
-mod sizes;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -25,10 +25,12 @@ mod turns;
 use super::outcome::Checked;
 use actions::ActionsFacts;
 use caches::Caches;
-use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
+use facts::{Answered, Ask, ProgramFacts, StepFacts, WorkerFacts};
+use fill::Learnt;
+use run_queues::Dispatched;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
-use treadle_core::programs::{Decision, DecisionKind};
+use treadle_core::explain::Decision;
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 
@@ -50,13 +52,10 @@ pub(crate) struct Model {
     steps: BTreeMap<StepId, StepFacts>,
     ended: BTreeMap<StepId, Ending>,
     workers: BTreeMap<WorkerId, WorkerFacts>,
-    jobs: BTreeMap<Box<str>, JobFacts>,
-    /// Mean wait of programs for placement.
-    wait_mean_us: u64,
-    /// The starvation bound before the current event.
+    /// The larger one of the starvation bounds before and after the current event.
     starvation_bound: Span,
-    /// Workers' median speed of computing prompts in tokens per second, once measured.
-    median_speed: Option<u64>,
+    /// The starvation bound after the current event.
+    present_bound: Span,
     asks: BTreeMap<AskId, Ask>,
     next_program: u64,
     next_ask: u64,
@@ -64,33 +63,30 @@ pub(crate) struct Model {
     closed: BTreeSet<ProgramId>,
     /// A step of the current event for which the program limit left no room.
     turned_away: Option<StepId>,
-    /// The core's values for the sizes in the current event.
-    core_sizes: sizes::CoreSizes,
     /// The restore question that the current event answered.
     answered: Option<Answered>,
     /// Steps that are refused with the current event.
     refused: BTreeSet<StepId>,
-    /// Hashes of prefixes of programs placed by the current event.
+    /// Hashes of prefixes of programs that the current event has placed.
     newly_shared: BTreeSet<u64>,
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
     actions: ActionsFacts,
     ranked_jobs: BoundJobs,
-    /// Scores of the answer about placements.
-    placed: BTreeMap<ProgramId, f64>,
-    /// Programs in run queues that this event has placed.
+    /// Programs that this event has placed.
     placed_now: BTreeSet<ProgramId>,
-    /// The step that the current event adopted, and its worker.
-    adopted: Option<(StepId, WorkerId)>,
-    /// Tokens of prompts that the current event's decisions send to each worker.
-    decided_prompts: BTreeMap<WorkerId, u64>,
     /// Whether the current event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
-    /// Time of the next periodic check.
-    tick_at: Option<Timestamp>,
-    /// Number of times that a step began to wait.
-    queued: u64,
+    /// Steps that the current event has sent to engines.
+    dispatched: Vec<Dispatched>,
+    /// Steps that the current event has preempted.
+    preempted: Vec<StepId>,
+    /// Programs that the current event has placed, or moves, and their workers.
+    admitted: Vec<(ProgramId, WorkerId)>,
+    /// Whether an engine found all of a program's context, as the current event reports.
+    found_all: bool,
+    learnt: Learnt,
 }
 
 impl Model {
@@ -107,16 +103,13 @@ impl Model {
             steps: BTreeMap::new(),
             ended: BTreeMap::new(),
             workers: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            wait_mean_us: 0,
             starvation_bound: Span(0),
-            median_speed: None,
+            present_bound: Span(0),
             asks: BTreeMap::new(),
             next_program: 0,
             next_ask: 0,
             closed: BTreeSet::new(),
             turned_away: None,
-            core_sizes: sizes::CoreSizes::default(),
             answered: None,
             refused: BTreeSet::new(),
             newly_shared: BTreeSet::new(),
@@ -125,13 +118,13 @@ impl Model {
             caches: Caches::default(),
             actions: ActionsFacts::default(),
             ranked_jobs: BoundJobs::default(),
-            placed: BTreeMap::new(),
             placed_now: BTreeSet::new(),
-            adopted: None,
-            decided_prompts: BTreeMap::new(),
             exact_order: false,
-            tick_at: None,
-            queued: 0,
+            dispatched: Vec::new(),
+            preempted: Vec::new(),
+            admitted: Vec::new(),
+            found_all: false,
+            learnt: Learnt::default(),
         }
     }
 
@@ -145,24 +138,18 @@ impl Model {
         commands: &[Command],
         decisions: &[Decision],
     ) -> Checked {
-        self.pass(at, sim_us, event);
+        self.pass(core, at, sim_us, event);
         self.ranked_jobs = core.bindings().jobs_of(World::Priority);
-        self.learn(event)?;
-        self.hear_of_reuse(core);
+        self.learn(core, event)?;
         self.learn_of_actions(event);
-        let leaves = |d: &&Decision| matches!(d.kind, DecisionKind::Pause | DecisionKind::Offload);
-        let leaving = decisions.iter().filter(leaves).map(|d| d.program);
-        self.settle_useless_placements(core, &leaving.collect());
-        self.hear(event, commands, decisions)?;
-        if matches!(event, Event::Daemon(DaemonEvent::TimerFired)) {
-            self.hear_of_shared(core);
-        }
-        Ok(())
+        self.hear(core, event, commands, decisions)
     }
 
     /// Compares the core with the model, and checks limits on time.
     pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
         self.compare(core)?;
+        self.check_fill(core, event)?;
+        self.check_admissions(core)?;
         self.check_caches(core, event)?;
         self.check_run_queues(core, event)?;
         self.check_draining(core)?;
@@ -175,7 +162,7 @@ impl Model {
         self.ended.values().copied()
     }
 
-    fn pass(&mut self, at: Timestamp, sim_us: u64, event: &Event) {
+    fn pass(&mut self, core: &Core, at: Timestamp, sim_us: u64, event: &Event) {
         let core_us = at.since(self.now).micros();
         let real_us = sim_us.saturating_sub(self.sim_us);
         if !matches!(event, Event::Daemon(DaemonEvent::DaemonRestarted)) {
@@ -185,16 +172,20 @@ impl Model {
         }
         self.now = self.now.max(at);
         self.sim_us = sim_us;
-        self.starvation_bound = self.longest_wait();
+        let bound = self.longest_wait(core);
+        self.starvation_bound = bound.max(self.present_bound);
+        self.present_bound = bound;
         self.closed.clear();
         self.turned_away = None;
         self.answered = None;
         self.newly_shared.clear();
         self.caches.next_event();
         self.actions.next_event(self.now);
-        self.placed.clear();
         self.placed_now.clear();
-        self.adopted = None;
+        self.dispatched.clear();
+        self.preempted.clear();
+        self.admitted.clear();
+        self.found_all = false;
         self.exact_order = !matches!(
             event,
             Event::Program(ProgramEvent::PolicyAnswered { .. })

@@ -3,8 +3,8 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use treadle_core::programs::{Because, Decision, DecisionKind};
-use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, ProgramEvent};
+use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::{Command, Core, Event, ProgramCommand, ProgramEvent};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
@@ -17,23 +17,11 @@ fn refused(command: &Command) -> Option<StepId> {
 impl Model {
     pub(super) fn hear(
         &mut self,
+        core: &Core,
         event: &Event,
         commands: &[Command],
         decisions: &[Decision],
     ) -> Checked {
-        // Several deadlines may pass at once; how their effects interleave is not reported, so that
-        // sums in between are not known.
-        let several = matches!(event, Event::Daemon(DaemonEvent::TimerFired))
-            && commands.iter().any(|c| {
-                matches!(
-                    c,
-                    Command::Program(
-                        ProgramCommand::ForgetProgram { .. }
-                            | ProgramCommand::RefuseStep { .. }
-                            | ProgramCommand::CancelTransfer { .. }
-                    )
-                )
-            });
         // A step that is refused for the failures of engines ends before what
         // its end makes possible.
         let is_refusal = |command: &&Command| refused(command).is_some();
@@ -45,12 +33,13 @@ impl Model {
             self.commanded(event, command)?;
         }
         self.refused = commands.iter().filter_map(refused).collect();
+        let resolved = decisions
+            .iter()
+            .filter(|d| !matches!(d.kind, DecisionKind::Migrate | DecisionKind::Preempt));
+        let resolved = resolved.map(|d| d.program).collect();
+        self.end_placements(core, &resolved)?;
         for decision in decisions {
-            self.decided(decision, !several)?;
-        }
-        self.decided_prompts.clear();
-        if let Some((step, worker)) = self.adopted.take() {
-            self.prompt_sent(step, worker, self.cached_tokens(step));
+            self.decided(core, decision)?;
         }
         self.settle_workers();
         for command in commands.iter().filter(|c| !(first && is_refusal(c))) {
@@ -72,42 +61,34 @@ impl Model {
         Ok(())
     }
 
-    fn decided(&mut self, decision: &Decision, sums_are_known: bool) -> Checked {
+    fn decided(&mut self, core: &Core, decision: &Decision) -> Checked {
         let (program, worker) = (decision.program, decision.worker);
-        let Some(p) = self.programs.get(&program) else {
+        if !self.programs.contains_key(&program) {
             return broken(
                 "programs",
                 format!("{decision:?} is about no known program"),
             );
-        };
+        }
         if decision.kind == DecisionKind::Pause {
             return self.paused(program, worker);
         }
         if decision.because == Because::Adopted {
-            self.take_placement(program);
-            self.place(program, worker);
+            self.place(core, program, worker);
             return Ok(());
         }
         match decision.kind {
             DecisionKind::Offload => return self.decided_to_offload(program, worker),
             // Intentions; their effects are shown by commands.
             DecisionKind::Migrate | DecisionKind::Preempt => return Ok(()),
-            DecisionKind::Route => return self.routed_to(decision),
+            DecisionKind::Route => return self.routed_to(core, decision),
             DecisionKind::Place
             | DecisionKind::Restore
             | DecisionKind::Pause
             | DecisionKind::Prefetch => {}
         }
-        // A plain router moves a program from a dead worker without a decision.
-        if p.place.is_some() && self.is_aware() {
-            return broken(
-                "placement",
-                format!(
-                    "{program} is placed at {:?} and is placed at {worker}",
-                    p.place
-                ),
-            );
-        }
+        // A placement that ended with this event, without a decision of its own.
+        self.leave(program)?;
+        let p = &self.programs[&program];
         let again = decision.kind != DecisionKind::Place;
         if again != p.placed_before && self.is_aware() {
             return broken(
@@ -125,40 +106,21 @@ impl Model {
             );
         }
         self.check_in_service(program, worker)?;
-        if self.is_aware() && sums_are_known {
-            self.check_admission(program, worker)?;
-            self.check_turn(program)?;
+        if self.is_aware() {
+            self.is_admitted(program, worker)?;
+            self.check_turn(core, program)?;
         }
         if decision.kind == DecisionKind::Prefetch {
             self.caches.early.insert(program);
-        } else if self.is_aware() {
-            self.learn_wait(program);
-            if self.config.kv.retention && self.config.kv.backlog_max.0 > 0 {
-                self.prompts_are_decided(program, worker);
-            }
+        } else {
+            self.placed_now.insert(program);
         }
-        self.place(program, worker);
-        if self.waits_in_line(program) {
-            self.sent_on_together(program);
-        }
+        self.place(core, program, worker);
         Ok(())
-    }
-
-    /// Moves the mean wait by a sixty-fourth of the difference.
-    fn learn_wait(&mut self, program: ProgramId) {
-        if let Some(since) = self.waits_since(program) {
-            let waited = self.now.since(since).micros();
-            self.wait_mean_us = self.wait_mean_us - self.wait_mean_us / 64 + waited / 64;
-        }
     }
 
     fn paused(&mut self, program: ProgramId, worker: WorkerId) -> Checked {
         let p = &self.programs[&program];
-        if p.place.is_none() && self.caches.gone.contains(&program) {
-            // It lost its placement with the cache that was on its way there; its slot there is
-            // gone too, which is reported of programs between steps.
-            return Ok(());
-        }
         // A program whose last step is refused now is between steps already.
         let mut open = p.steps.iter().filter(|step| !self.refused.contains(step));
         if p.place != Some(worker) || open.next().is_some() {
@@ -170,22 +132,6 @@ impl Model {
                 ),
             );
         }
-        self.take_placement(program);
-        Ok(())
-    }
-
-    pub(super) fn place(&mut self, program: ProgramId, worker: WorkerId) {
-        let now = self.now;
-        if let Some(p) = self.programs.get_mut(&program) {
-            p.place = Some(worker);
-            p.placed_at = now;
-            p.placed_before = true;
-            p.is_warm = false;
-            p.idle_since_us = self.settled_us;
-            let prefix = p.prefix.clone();
-            self.newly_shared
-                .extend(prefix.iter().map(|segment| segment.hash));
-            self.share(program, worker, &prefix);
-        }
+        self.leave(program)
     }
 }

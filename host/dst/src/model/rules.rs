@@ -4,167 +4,17 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, WorkerFacts};
+use super::memory::prefix_of;
 use std::collections::BTreeSet;
-use treadle_core::programs::{Program, StepState};
-use treadle_core::{Core, DaemonEvent, Event, Mode, ProgramEvent};
+use treadle_core::program::{FULL_WEIGHT_PPM, Program};
+use treadle_core::step::StepState;
+use treadle_core::{Core, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
-/// The obstacle that pausing other programs may remove.
-pub(super) const LACKS_ROOM: &str = "has no room or no slot";
-
 impl Model {
-    /// Tokens that a program's placement needs beyond its prefix.
-    pub(super) fn private_tokens(&self, program: ProgramId) -> u64 {
-        let p = &self.programs[&program];
-        let demands = p.steps.iter().map(|step| self.steps[step].demand_tokens());
-        let demand = demands.max().unwrap_or(p.context_tokens);
-        demand.saturating_sub(p.prefix_tokens())
-    }
-
-    pub(super) fn programs_on(&self, worker: WorkerId) -> Vec<ProgramId> {
-        let here = self
-            .programs
-            .iter()
-            .filter(|(_, p)| p.place == Some(worker));
-        here.map(|(id, _)| *id).collect()
-    }
-
-    /// Tokens in use: what placed programs need by themselves, and each
-    /// shared prefix once.
-    fn used_by(&self, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
-        let private = placed
-            .iter()
-            .map(|id| self.programs[id].weighted(self.private_tokens(*id)));
-        private.sum::<u64>() + self.shared_tokens(w, placed)
-    }
-
-    fn used_tokens(&self, worker: WorkerId) -> u64 {
-        let Some(w) = self.workers.get(&worker) else {
-            return 0;
-        };
-        self.used_by(w, &self.programs_on(worker)) + w.kept.values().sum::<u64>()
-    }
-
-    /// The same by programs that are not about to leave.
-    fn staying_tokens(&self, worker: WorkerId) -> u64 {
-        let leaving = self.programs_on(worker).into_iter();
-        let leaving = leaving.filter(|id| self.caches.is_leaving(*id));
-        let weight = |id: ProgramId| self.programs[&id].weighted(self.private_tokens(id));
-        self.used_tokens(worker) - leaving.map(weight).sum::<u64>()
-    }
-
-    /// Additional tokens of a program beside some placed ones.
-    fn need_beside(&self, program: ProgramId, placed: &[ProgramId]) -> u64 {
-        let prefixes = placed.iter().flat_map(|id| &self.programs[id].prefix);
-        let there: BTreeSet<u64> = prefixes.map(|segment| segment.hash).collect();
-        let prefix = &self.programs[&program].prefix;
-        let fresh = prefix.iter().filter(|s| !there.contains(&s.hash));
-        self.private_tokens(program) + fresh.map(|s| s.tokens).sum::<u64>()
-    }
-
-    /// Tokens that a program lacks on a worker with these programs; 1 if it only lacks a slot.
-    pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
-        let low = self.fill_of(w);
-        // Its own room there it had for a move that ends with its placement.
-        let kept = w.kept.iter().filter(|(id, _)| **id != program);
-        let seated = (placed.len() + kept.clone().count()) as u64;
-        let used = self.used_by(w, placed) + kept.map(|(_, tokens)| tokens).sum::<u64>();
-        let full = w
-            .capacity
-            .slots
-            .is_some_and(|slots| seated >= u64::from(slots));
-        let need = self.need_beside(program, placed);
-        let short = (used + need).saturating_sub(low);
-        let fits = seated == 0 || self.fits_beside_busy(need, w, placed);
-        let short = if fits { 0 } else { short };
-        short.max(u64::from(full))
-    }
-
-    /// Where one program at most is at work, the next one may take what others keep for the time
-    /// after their tools.
-    fn fits_beside_busy(&self, need: u64, w: &WorkerFacts, placed: &[ProgramId]) -> bool {
-        let kv = &self.config.kv;
-        if kv.host_tokens_max > 0 || kv.migration_tokens_per_s > 0 || w.capacity.slots.is_some() {
-            return false;
-        }
-        let busy = placed
-            .iter()
-            .filter(|id| !self.programs[id].steps.is_empty());
-        let used = busy.map(|id| self.private_tokens(*id) + self.programs[id].prefix_tokens());
-        let busy: Vec<u64> = used.collect();
-        let used = busy.iter().sum::<u64>();
-        busy.len() <= 1 && w.kept.is_empty() && used + need <= w.capacity.tokens.unwrap_or(u64::MAX)
-    }
-
-    /// Why a worker can't take a waiting program at present; `None` if it can.
-    pub(super) fn obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
-        if self.is_busy(worker) {
-            return Some("is busy");
-        }
-        self.lasting_obstacle(program, worker)
-    }
-
-    /// The same without the program that has just been placed.
-    pub(super) fn lasting_obstacle(
-        &self,
-        program: ProgramId,
-        worker: WorkerId,
-    ) -> Option<&'static str> {
-        let (Some(p), Some(w)) = (self.programs.get(&program), self.workers.get(&worker)) else {
-            return Some("is gone");
-        };
-        // What runs elsewhere does not come along.
-        let steps = p.steps.iter().map(|step| &self.steps[step]);
-        let waiting = steps.filter(|s| !matches!(s.at, At::Worker(..)));
-        let least = waiting.map(|s| self.least_of(s)).max().unwrap_or(0);
-        if !w.takes_programs() {
-            return Some("is lost, or out of service");
-        }
-        if p.avoid == Some(worker) && self.another_takes(worker, least) {
-            return Some("has just failed it");
-        }
-        if least > w.context_tokens_max() {
-            return Some("takes no context so long");
-        }
-        let lacks = self.lacks(program, w, &self.programs_on(worker));
-        (lacks > 0).then_some(LACKS_ROOM)
-    }
-
-    fn another_takes(&self, worker: WorkerId, least_tokens: u64) -> bool {
-        let mut others = self
-            .workers
-            .iter()
-            .filter(|(id, w)| **id != worker && w.takes_programs());
-        others.any(|(_, w)| least_tokens <= w.context_tokens_max())
-    }
-
-    pub(super) fn has_room_somewhere(&self, program: ProgramId) -> Option<WorkerId> {
-        let mut workers = self.workers.keys().copied();
-        workers.find(|worker| self.obstacle(program, *worker).is_none())
-    }
-
-    /// Checks that a placement leaves the worker below its low watermark, or is the only one.
-    pub(super) fn check_admission(&self, program: ProgramId, worker: WorkerId) -> Checked {
-        let Some(obstacle) = self.lasting_obstacle(program, worker) else {
-            return Ok(());
-        };
-        let placed = self.programs_on(worker);
-        let need = self.need_beside(program, &placed);
-        let used = self.used_by(&self.workers[&worker], &placed);
-        broken(
-            "admission",
-            format!(
-                "{program} needs {need} tokens and is placed on {worker}, which {obstacle}: {used} are in use, {:?} are kept, {} are filled of {:?}",
-                self.workers[&worker].kept,
-                self.fill_of(&self.workers[&worker]),
-                self.workers[&worker].capacity
-            ),
-        )
-    }
-
     /// A program that has waited beyond the starvation bound is not passed over while there is room
     /// for it.
-    pub(super) fn check_turn(&self, program: ProgramId) -> Checked {
+    pub(super) fn check_turn(&self, core: &Core, program: ProgramId) -> Checked {
         let Some(answered) = &self.answered else {
             return Ok(());
         };
@@ -184,7 +34,7 @@ impl Model {
             if starved
                 && before
                 && head
-                && let Some(worker) = self.has_room_somewhere(*other)
+                && let Some(worker) = self.has_room_somewhere(core, *other)
             {
                 return broken(
                     "queue-order",
@@ -218,7 +68,7 @@ impl Model {
 
     /// Checks that the core has the same steps, programs, placements, sums and questions.
     pub(super) fn compare(&mut self, core: &Core) -> Checked {
-        self.settle_useless_placements(core, &BTreeSet::new());
+        self.end_placements(core, &BTreeSet::new())?;
         self.compare_caches(core)?;
         self.settle_workers();
         let state = core.programs();
@@ -258,25 +108,24 @@ impl Model {
                 ),
             );
         }
-        if !state.asks.open().keys().eq(self.asks.keys()) {
+        if !state.asks.keys().eq(self.asks.keys()) {
             return broken(
                 "questions",
-                format!(
-                    "open are {:?}, the core has {:?}",
-                    self.asks,
-                    state.asks.open()
-                ),
+                format!("open are {:?}, the core has {:?}", self.asks, state.asks),
             );
         }
-        if self.config.mode == Mode::LeastLoad {
+        if self.is_plain_router() {
             return Ok(());
         }
-        self.compare_placements(core)?;
-        self.compare_fills(core)
+        self.compare_placements(core)
     }
 
     fn compare_placements(&self, core: &Core) -> Checked {
         for (facts, (id, program)) in self.programs.values().zip(&core.programs().live) {
+            if !facts.steps.is_empty() && program.weight_ppm != FULL_WEIGHT_PPM {
+                let weight = program.weight_ppm;
+                return broken("ledger", format!("{id} is at work and counts {weight} ppm"));
+            }
             let place = program.placement.map(|place| place.worker);
             if facts.place != place {
                 return broken(
@@ -289,7 +138,7 @@ impl Model {
             }
         }
         for (id, worker) in &core.programs().workers {
-            let used = self.used_tokens(*id);
+            let used = self.used_tokens(core, *id);
             if used != worker.used_tokens() {
                 let charges = |p: &Program| p.placement.map(|place| (p.id, place.charged_tokens));
                 let charges: Vec<_> = worker
@@ -341,9 +190,9 @@ impl Model {
             };
         }
         self.check_candidates(core, event)?;
-        self.check_pressure()?;
-        self.check_head()?;
-        self.check_fairness()
+        self.check_pressure(core)?;
+        self.check_head(core)?;
+        self.check_fairness(core)
     }
 
     /// Checks that no step waits that no worker can ever hold.
@@ -390,11 +239,11 @@ impl Model {
         }
         for program in &answered.candidates {
             let waits = self.waits_since(*program).is_some();
-            let p = self.programs.get(program).filter(|_| waits);
-            let grew = |p: &super::facts::ProgramFacts| {
-                p.prefix.iter().any(|s| self.newly_shared.contains(&s.hash))
-            };
-            if p.is_none_or(grew)
+            // What another one has brought along makes it need less than in its turn.
+            let mut prefix = prefix_of(core, *program).iter();
+            let shrank = prefix.any(|s| self.newly_shared.contains(&s.hash));
+            if !waits
+                || shrank
                 || (self.is_ranked(*program) && !self.is_starved(*program))
                 || !(answered.named.contains(program) || self.is_starved(*program))
             {
@@ -402,9 +251,9 @@ impl Model {
             }
             for worker in self.workers.keys() {
                 let since = |program: ProgramId| (self.waits_since(program), program);
-                let holder = core.programs().waiting.reservations().get(worker);
+                let holder = core.programs().reservations.get(worker);
                 let open = holder.is_none_or(|holder| since(*program) <= since(*holder));
-                if open && self.obstacle(*program, *worker).is_none() {
+                if open && self.obstacle(core, *program, *worker).is_none() {
                     return broken(
                         "room",
                         format!("{program} was passed over, though it fits on {worker}"),
@@ -417,22 +266,22 @@ impl Model {
 
     /// While a worker is above its high watermark, no program between steps stays placed there for
     /// longer than it takes to ask about it twice.
-    fn check_pressure(&mut self) -> Checked {
+    fn check_pressure(&mut self, core: &Core) -> Checked {
         let bound = self.response_us_max();
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         for id in workers {
-            let used = self.staying_tokens(id);
+            let used = self.staying_tokens(core, id);
+            let high = self.watermark(core, id, self.config.high_watermark_ppm);
             let settled_us = self.settled_us;
             let Some(w) = self.workers.get_mut(&id) else {
                 continue;
             };
-            let over = w.healthy && used > w.watermark(self.config.high_watermark_ppm);
+            let over = w.healthy && used > high;
             w.over_since_us = over.then(|| w.over_since_us.unwrap_or(settled_us));
             let Some(since) = w.over_since_us else {
                 w.over_idle_most = 0;
                 continue;
             };
-            let high = w.watermark(self.config.high_watermark_ppm);
             let most = w.over_idle_most;
             let placed = self.programs_on(id);
             let idle = placed

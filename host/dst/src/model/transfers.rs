@@ -4,14 +4,17 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::{UnderWay, Way};
-use treadle_core::{DaemonEvent, Event, ProgramCommand};
+use treadle_core::ProgramCommand;
 use treadle_model::{ProgramId, WorkerId};
 
 impl Model {
     /// It was decided that a program's cache goes to host memory.
     pub(super) fn decided_to_offload(&mut self, program: ProgramId, worker: WorkerId) -> Checked {
         let p = &self.programs[&program];
-        if p.place != Some(worker) || !p.steps.is_empty() || !self.caches.is_settled(program) {
+        if p.place != Some(worker)
+            || !p.steps.is_empty()
+            || self.caches.under_way.contains_key(&program)
+        {
             return broken(
                 "transfers",
                 format!(
@@ -25,8 +28,7 @@ impl Model {
     }
 
     /// Follows a command that is about a cache.
-    pub(super) fn cache_commanded(&mut self, event: &Event, command: &ProgramCommand) -> Checked {
-        self.caches.note_host_tokens();
+    pub(super) fn cache_commanded(&mut self, command: &ProgramCommand) -> Checked {
         match command {
             ProgramCommand::OffloadProgram {
                 program,
@@ -40,10 +42,7 @@ impl Model {
                 tokens,
                 copy,
                 ..
-            } => {
-                self.wait_for_cache(*program);
-                self.load_begins(*program, *to, *tokens, copy)
-            }
+            } => self.load_begins(*program, *to, *tokens, copy),
             ProgramCommand::MigrateProgram {
                 program,
                 from,
@@ -56,7 +55,7 @@ impl Model {
                 self.check_slot(*program, *to, *to_slot)
             }
             ProgramCommand::DropCopy { program, copy } => self.copy_dropped(*program, copy),
-            ProgramCommand::CancelTransfer { program } => self.transfer_stopped(event, *program),
+            ProgramCommand::CancelTransfer { program } => self.transfer_stopped(*program),
             _ => Ok(()),
         }
     }
@@ -168,9 +167,7 @@ impl Model {
                 ),
             );
         }
-        self.begins(program, Way::Back(to), tokens)?;
-        self.prompts_will_follow(program, to);
-        Ok(())
+        self.begins(program, Way::Back(to), tokens)
     }
 
     fn move_begins(
@@ -197,26 +194,10 @@ impl Model {
         }
         self.check_in_service(program, to)?;
         if self.is_aware() {
-            // A program that was to leave for host memory that is full is gone without a decision.
-            let mut placed = self.programs_on(to);
-            placed.retain(|id| !self.caches.wanted.contains(id));
-            let lacks = self.lacks(program, &self.workers[&to], &placed);
-            if lacks > 0 {
-                return broken(
-                    "admission",
-                    format!("{program} goes to {to}, where it lacks {lacks} tokens"),
-                );
-            }
+            self.is_admitted(program, to)?;
         }
         self.begins(program, Way::Move(from, to), tokens)?;
-        self.check_context(program, tokens)?;
-        let need = self.private_tokens(program);
-        if self.is_aware()
-            && let Some(w) = self.workers.get_mut(&to)
-        {
-            w.kept.insert(program, need);
-        }
-        Ok(())
+        self.check_context(program, tokens)
     }
 
     fn copy_dropped(&mut self, program: ProgramId, handle: &str) -> Checked {
@@ -242,18 +223,9 @@ impl Model {
         Ok(())
     }
 
-    fn transfer_stopped(&mut self, event: &Event, program: ProgramId) -> Checked {
-        let now = self.now;
-        if let Some(ended) = self.ends(program, |_| true) {
-            let late =
-                matches!(event, Event::Daemon(DaemonEvent::TimerFired)) && ended.deadline <= now;
-            if late && let Way::Out(worker) = ended.way {
-                self.caches.silent.insert(worker);
-                self.take_placement(program);
-            }
-            return Ok(());
-        }
-        if self.caches.stopping.remove(&program) || self.caches.gone.contains(&program) {
+    fn transfer_stopped(&mut self, program: ProgramId) -> Checked {
+        let ended = self.ends(program, |_| true).is_some();
+        if ended || self.caches.stopping.remove(&program) || self.caches.gone.contains(&program) {
             return Ok(());
         }
         broken(

@@ -3,8 +3,9 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use super::rules::LACKS_ROOM;
-use treadle_model::{AskId, ProgramId, Span, WorkerId};
+use super::memory::LACKS_ROOM;
+use treadle_core::Core;
+use treadle_model::{ProgramId, Span, WorkerId};
 
 /// Settled time that rules allow in addition to deadlines and ticks: messages between the parts,
 /// and one event at the end.
@@ -29,15 +30,10 @@ pub(super) struct Stuck {
 }
 
 impl Model {
-    /// Handles a timer.
+    /// Handles a timer: questions whose time is up are closed.
     pub(super) fn time_passed(&mut self) {
-        self.pass_tick();
         let now = self.now;
-        let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
-        let expired: Vec<_> = self.asks.extract_if(.., late).collect();
-        for (_, ask) in expired {
-            self.route_answered(&ask, None);
-        }
+        self.asks.retain(|_, ask| ask.deadline > now);
     }
 
     /// Settled time within which the scheduler does what it has a reason to
@@ -48,11 +44,11 @@ impl Model {
 
     /// The head of the queue does not wait while there is room for it: at once where policies are
     /// honest, else once it is starved.
-    pub(super) fn check_head(&mut self) -> Checked {
+    pub(super) fn check_head(&mut self, core: &Core) -> Checked {
         let head = self
             .head_of_queue()
             .map(|(since, program)| (program, self.now.since(since) >= self.starvation_bound));
-        let roomy = head.filter(|(program, _)| self.has_room_somewhere(*program).is_some());
+        let roomy = head.filter(|(program, _)| self.has_room_somewhere(core, *program).is_some());
         let Some((program, starved)) = roomy else {
             self.head = None;
             return Ok(());
@@ -72,7 +68,7 @@ impl Model {
         let is_ranked = self.is_ranked(program);
         let bound = self.response_us_max() + self.config.rollout.gather.0 * u64::from(is_ranked);
         if waited > bound && (starved || self.honest && !is_ranked) {
-            let worker = self.has_room_somewhere(program);
+            let worker = self.has_room_somewhere(core, program);
             return broken(
                 "room",
                 format!(
@@ -85,8 +81,8 @@ impl Model {
 
     /// Where a starved head of the queue lacks least, programs between steps give their memory up
     /// to it once those placements have lasted their quantum.
-    pub(super) fn check_fairness(&mut self) -> Checked {
-        let stuck = self.room_could_be_made();
+    pub(super) fn check_fairness(&mut self, core: &Core) -> Checked {
+        let stuck = self.room_could_be_made(core);
         let Some((program, worker, victims)) = stuck else {
             self.stuck = None;
             return Ok(());
@@ -116,14 +112,15 @@ impl Model {
 
     /// The starved head of the queue, the worker where it lacks least, and how many programs could
     /// be paused there, if that would be enough.
-    fn room_could_be_made(&self) -> Option<(ProgramId, WorkerId, u64)> {
+    fn room_could_be_made(&self, core: &Core) -> Option<(ProgramId, WorkerId, u64)> {
         let (_, program) = self.head_of_queue()?;
-        if !self.is_starved(program) || self.has_room_somewhere(program).is_some() {
+        if !self.is_starved(program) || self.has_room_somewhere(core, program).is_some() {
             return None;
         }
         let workers = self.workers.iter();
-        let able = workers.filter(|(id, _)| self.obstacle(program, **id) == Some(LACKS_ROOM));
-        let lacks = able.map(|(id, w)| (self.lacks(program, w, &self.programs_on(*id)), *id));
+        let able = workers.filter(|(id, _)| self.obstacle(core, program, **id) == Some(LACKS_ROOM));
+        let lacks =
+            able.map(|(id, _)| (self.lacks(core, program, *id, &self.programs_on(*id)), *id));
         let (_, worker) = lacks.min()?;
         let quantum =
             Span(self.starvation_bound.0 * u64::from(self.config.quantum_ppm) / 1_000_000);
@@ -136,28 +133,19 @@ impl Model {
         let placed = self.programs_on(worker);
         let leaves = |id: &ProgramId| self.caches.is_leaving(*id);
         let (leaving, stay): (Vec<ProgramId>, Vec<_>) = placed.iter().partition(|id| leaves(id));
-        if !leaving.is_empty() && self.lacks(program, &self.workers[&worker], &stay) == 0 {
+        if !leaving.is_empty() && self.lacks(core, program, worker, &stay) == 0 {
             // Room is being made, as fast as its link lets caches go.
             return None;
         }
         let (victims, stay): (Vec<ProgramId>, Vec<_>) = placed.into_iter().partition(lasted);
-        let enough = self.lacks(program, &self.workers[&worker], &stay) == 0;
+        let enough = self.lacks(core, program, worker, &stay) == 0;
         enough.then_some((program, worker, victims.len() as u64))
     }
 
-    /// The wait after which a program goes before others: by what they wait where caches can be
-    /// offloaded, else twice as long as computing all contexts takes.
-    pub(super) fn longest_wait(&self) -> Span {
-        let kv = &self.config.kv;
-        let wait_us = if kv.host_tokens_max > 0 {
-            self.wait_mean_us * 3
-        } else {
-            let all: u64 = self.programs.values().map(|p| p.context_tokens).sum();
-            let healthy = self.workers.values().filter(|w| w.healthy).count();
-            let share = all / healthy.max(1) as u64;
-            share * 1_000_000 / self.prefill_speed(None).max(1) * 2
-        };
+    /// The wait after which a program goes before others. How long that is at present, the core
+    /// decides, within its bounds.
+    pub(super) fn longest_wait(&self, core: &Core) -> Span {
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
-        Span(wait_us).max(least).min(most)
+        core.starvation_bound().max(least).min(most)
     }
 }
