@@ -19,7 +19,7 @@ struct Prompt {
 
 /// The prompts of one engine.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Backlog {
+pub(super) struct Backlog {
     prompts: BTreeMap<StepId, Prompt>,
     /// Sum of all prompts.
     tokens: u64,
@@ -27,17 +27,17 @@ pub struct Backlog {
 
 impl Backlog {
     /// True without prompts.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.prompts.is_empty()
     }
 
     /// Tokens of all prompts.
-    pub fn tokens(&self) -> u64 {
+    pub(super) fn tokens(&self) -> u64 {
         self.tokens
     }
 
     /// Adds a prompt that is sent or about to be sent; the engine computes it after the others.
-    pub(crate) fn add(&mut self, step: StepId, tokens: u64, now: Timestamp, tokens_per_s: u64) {
+    pub(super) fn add(&mut self, step: StepId, tokens: u64, now: Timestamp, tokens_per_s: u64) {
         if tokens_per_s == 0 || self.prompts.contains_key(&step) {
             return;
         }
@@ -51,7 +51,7 @@ impl Backlog {
     }
 
     /// Removes a prompt that is computed or no longer there; true if it was present.
-    pub(crate) fn end(&mut self, step: StepId) -> bool {
+    pub(super) fn end(&mut self, step: StepId) -> bool {
         let Some(prompt) = self.prompts.remove(&step) else {
             return false;
         };
@@ -60,19 +60,19 @@ impl Backlog {
     }
 
     /// Removes prompts that must be computed by now.
-    pub(crate) fn expire(&mut self, now: Timestamp) {
+    pub(super) fn expire(&mut self, now: Timestamp) {
         self.prompts.retain(|_, prompt| prompt.done_at > now);
         self.tokens = self.prompts.values().map(|prompt| prompt.tokens).sum();
     }
 
     /// Recomputes its sum; for tests.
-    pub(crate) fn assert_sums(&self) {
+    pub(super) fn assert_sums(&self) {
         let sum: u64 = self.prompts.values().map(|prompt| prompt.tokens).sum();
         assert_eq!(sum, self.tokens, "tokens of prompts");
     }
 
     /// The steps whose prompts these are.
-    pub fn steps(&self) -> impl Iterator<Item = StepId> + '_ {
+    pub(super) fn steps(&self) -> impl Iterator<Item = StepId> + '_ {
         self.prompts.keys().copied()
     }
 }

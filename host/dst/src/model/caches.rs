@@ -6,7 +6,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::offload::Direction;
+use treadle_core::memory::Direction;
 use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
@@ -345,7 +345,7 @@ impl Model {
 
     /// What was to leave may stay after all: then it may be paused from now on.
     fn settle_wanted(&mut self, core: &Core) -> Checked {
-        let wanted = &core.programs().offloads.wanted;
+        let wanted = core.programs().memory.offloads().wanted();
         if let Some(program) = wanted.difference(&self.caches.wanted).next() {
             return broken("transfers", format!("{program} is to leave undecided"));
         }
@@ -362,24 +362,25 @@ impl Model {
     /// The core knows the same copies and transfers.
     pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
         self.settle_wanted(core)?;
-        let offloads = &core.programs().offloads;
+        let offloads = core.programs().memory.offloads();
         let held = self.caches.held.iter();
         let held = held.map(|(program, copy)| (program, &*copy.handle, copy.tokens));
-        let known = offloads.held.iter();
+        let known = offloads.held().iter();
         let known = known.map(|(program, held)| (program, &*held.copy, held.tokens));
         if !held.eq(known) {
             return broken(
                 "copies",
                 format!(
                     "held are {:?}, the core has {:?}",
-                    self.caches.held, offloads.held
+                    self.caches.held,
+                    offloads.held()
                 ),
             );
         }
-        let moved = core.programs().migrations.moving.iter();
+        let moved = core.programs().memory.migrations().moving().iter();
         let moved = moved.map(|(program, m)| (*program, Way::Move(m.from, m.to)));
         let known = offloads
-            .moving
+            .moving()
             .iter()
             .map(|(program, t)| match t.direction {
                 Direction::Out => (*program, Way::Out(t.worker)),

@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
 use treadle_core::Core;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Model {
@@ -81,7 +81,7 @@ impl Model {
             let under_way = self.caches.under_way.get(program);
             let goes = self.caches.wanted.contains(program)
                 || under_way.is_some_and(|u| out(u.way))
-                || p.steps.is_empty() && state.migrations.wanted.contains_key(program);
+                || p.steps.is_empty() && state.memory.migrations().wanted().contains_key(program);
             if !goes && self.is_to_leave(*program) && self.has_live_placement(*program) {
                 return broken(
                     "drain",

@@ -1,7 +1,7 @@
 //! The model's state of each step, program and worker.
 
 use std::collections::BTreeSet;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{Capacity, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 

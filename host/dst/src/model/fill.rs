@@ -29,13 +29,15 @@ impl Learnt {
         };
         let headroom = workers
             .iter()
-            .filter_map(|(id, w)| Some((*id, w.headroom_ppm?)));
-        let prompts = workers.iter().filter(|(_, w)| !w.backlog.is_empty());
+            .filter_map(|(id, w)| Some((*id, w.ledger.engine().headroom_ppm()?)));
+        let prompts = workers
+            .iter()
+            .filter(|(_, w)| w.ledger.engine().has_prompts());
         let busy = workers.iter().filter(|(_, w)| core.is_busy(w));
         Self {
             headroom: headroom.collect(),
             prompts: prompts
-                .map(|(id, w)| (*id, w.backlog.steps().collect()))
+                .map(|(id, w)| (*id, w.ledger.engine().prompts().collect()))
                 .collect(),
             backlogged: busy.map(|(id, _)| *id).filter(|id| !loads(*id)).collect(),
         }
@@ -61,11 +63,12 @@ impl Model {
                 );
             }
             let free = before.headroom.get(id).copied();
-            let rises = known.headroom_ppm > free;
+            let rises = known.ledger.engine().headroom_ppm() > free;
             let learns = matches!(event, Event::Program(ProgramEvent::StepFinished { .. }));
-            let changes = free.is_some() && known.headroom_ppm != free && is_quiet(event);
+            let changes =
+                free.is_some() && known.ledger.engine().headroom_ppm() != free && is_quiet(event);
             if changes && (!learns || rises && self.found_all) {
-                let (now, event) = (known.headroom_ppm, event.kind());
+                let (now, event) = (known.ledger.engine().headroom_ppm(), event.kind());
                 return broken(
                     "fill",
                     format!("{id} was to keep {free:?} ppm free, and now {now:?}, after {event}"),

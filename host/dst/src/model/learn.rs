@@ -5,7 +5,7 @@ use super::Model;
 use super::facts::{Answered, At, Ending, ProgramFacts, StepFacts, WorkerFacts};
 use super::memory::prefix_of;
 use std::collections::BTreeSet;
-use treadle_core::worker::WorkerState;
+use treadle_core::programs::WorkerState;
 use treadle_core::{
     Capacity, Core, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
     StepFailure, StepTokens,

@@ -6,7 +6,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, StepFacts};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::programs::FULL_WEIGHT_PPM;
 use treadle_core::{Core, PrefixSegment};
 use treadle_model::{ProgramId, WorkerId};
 
@@ -49,7 +49,7 @@ impl Model {
     fn used_by(&self, core: &Core, worker: WorkerId, placed: &[ProgramId]) -> u64 {
         let known = core.programs().workers.get(&worker);
         let there = |segment: &PrefixSegment| {
-            let shared = known.and_then(|w| w.shared.get(&segment.hash));
+            let shared = known.and_then(|w| w.ledger.shared().get(&segment.hash));
             (segment.hash, shared.map_or(segment.tokens, |s| s.tokens))
         };
         let segments = placed.iter().flat_map(|id| prefix_of(core, *id));
@@ -61,7 +61,7 @@ impl Model {
     /// Tokens reserved on a worker for programs whose caches are moved there, by program.
     fn kept(core: &Core, worker: WorkerId) -> impl Iterator<Item = (ProgramId, u64)> {
         let w = core.programs().workers.get(&worker);
-        let kept = w.into_iter().flat_map(|w| &w.kept);
+        let kept = w.into_iter().flat_map(|w| w.ledger.kept());
         kept.map(|(program, room)| (*program, room.tokens))
     }
 
@@ -81,7 +81,7 @@ impl Model {
     /// A share of what a worker keeps.
     pub(super) fn watermark(&self, core: &Core, worker: WorkerId, ppm: u32) -> u64 {
         let known = core.programs().workers.get(&worker);
-        let beyond = known.map_or(0, |w| w.reuse.beyond_tokens());
+        let beyond = known.map_or(0, |w| w.ledger.engine().beyond_tokens());
         let tokens = self.workers.get(&worker).and_then(|w| w.capacity.tokens);
         tokens.map_or(u64::MAX, |tokens| share_of(tokens + beyond, ppm))
     }
@@ -89,7 +89,8 @@ impl Model {
     /// Tokens up to which a worker is filled: what the core has learnt, or the low watermark.
     fn fill_of(&self, core: &Core, worker: WorkerId) -> u64 {
         let known = core.programs().workers.get(&worker);
-        let learnt = known.filter(|w| self.config.kv.retention && w.headroom_ppm.is_some());
+        let learnt = known
+            .filter(|w| self.config.kv.retention && w.ledger.engine().headroom_ppm().is_some());
         let fill = match learnt {
             Some(w) => core.fill_tokens(w),
             None => self.watermark(core, worker, self.config.low_watermark_ppm),

@@ -30,7 +30,7 @@ use fill::Learnt;
 use run_queues::Dispatched;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
-use treadle_core::explain::Decision;
+use treadle_core::programs::Decision;
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 

@@ -3,7 +3,7 @@
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
-use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::programs::{Because, Decision, DecisionKind};
 use treadle_core::{Command, Core, Event, ProgramCommand, ProgramEvent};
 use treadle_model::{ProgramId, StepId, WorkerId};
 

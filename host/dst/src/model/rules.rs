@@ -6,8 +6,8 @@ use super::Model;
 use super::facts::{At, WorkerFacts};
 use super::memory::prefix_of;
 use std::collections::BTreeSet;
-use treadle_core::program::{FULL_WEIGHT_PPM, Program};
-use treadle_core::step::StepState;
+use treadle_core::programs::StepState;
+use treadle_core::programs::{FULL_WEIGHT_PPM, Program};
 use treadle_core::{Core, DaemonEvent, Event, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
@@ -108,10 +108,14 @@ impl Model {
                 ),
             );
         }
-        if !state.asks.keys().eq(self.asks.keys()) {
+        if !state.asks.open().keys().eq(self.asks.keys()) {
             return broken(
                 "questions",
-                format!("open are {:?}, the core has {:?}", self.asks, state.asks),
+                format!(
+                    "open are {:?}, the core has {:?}",
+                    self.asks,
+                    state.asks.open()
+                ),
             );
         }
         if self.is_plain_router() {
@@ -251,7 +255,7 @@ impl Model {
             }
             for worker in self.workers.keys() {
                 let since = |program: ProgramId| (self.waits_since(program), program);
-                let holder = core.programs().reservations.get(worker);
+                let holder = core.programs().waiting.reservations().get(worker);
                 let open = holder.is_none_or(|holder| since(*program) <= since(*holder));
                 if open && self.obstacle(core, *program, *worker).is_none() {
                     return broken(

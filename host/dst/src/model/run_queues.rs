@@ -6,9 +6,9 @@ use super::Model;
 use super::facts::{Ask, At};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use treadle_core::explain::Decision;
-use treadle_core::step::{GivesWay, priority_of};
-use treadle_core::worker::QueuedStep;
+use treadle_core::programs::Decision;
+use treadle_core::programs::QueuedStep;
+use treadle_core::programs::{GivesWay, priority_of};
 use treadle_core::{Core, Event, PolicyAnswer, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
