@@ -1,0 +1,231 @@
+//! The rule that merges the steps of a program into sequences.
+
+use crate::check::{Fault, check};
+use crate::prefix::PrefixHash;
+use crate::step::{Delivery, Step};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The sequences of a program, and the steps that none of them trains.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assembly {
+    /// The sequences, in the order of their last steps.
+    pub sequences: Vec<Sequence>,
+    /// Steps whose tokens are not trained, by their number in the journal.
+    pub excluded: Vec<(u64, Exclusion)>,
+    /// Steps that begin a sequence because they continue no earlier one.
+    pub roots: usize,
+    /// Steps that continue a prefix which several earlier steps share.
+    pub ambiguous: usize,
+}
+
+/// Tokens in the order in which an engine held them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sequence {
+    /// All tokens: prompts, outputs, and what stood between them.
+    pub ids: Vec<i32>,
+    /// Ranges to train, ascending; the rest is context.
+    pub sampled: Vec<Sampled>,
+}
+
+/// A range of tokens that a step sampled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sampled {
+    /// Number of the step in the journal.
+    pub step: u64,
+    /// Position of its first token in the sequence.
+    pub start: usize,
+    /// One past its last token.
+    pub end: usize,
+}
+
+/// Why the tokens of a step are not trained.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Exclusion {
+    /// The step failed a check.
+    Fault(Fault),
+    /// Another model produced it.
+    Foreign,
+    /// The client did not receive it and asked again.
+    Superseded,
+    /// It was asked for several times, and no answer is known to have arrived.
+    UnresolvedRetry,
+}
+
+/// Merges the steps of a program. The order of `steps` does not matter.
+pub fn assemble(steps: &[Step]) -> Assembly {
+    let mut assembly = Assembly::default();
+    let mut valid = Vec::with_capacity(steps.len());
+    for step in steps {
+        match check(step, None, None, None) {
+            Ok(()) => valid.push(step),
+            Err(fault) => assembly
+                .excluded
+                .push((step.number, Exclusion::Fault(fault))),
+        }
+    }
+    // A parent's prompt is shorter than its child's, so parents come first.
+    valid.sort_by_key(|s| (s.prompt.len(), &s.prompt, &s.media, s.number));
+    let mut tree = Tree::grow(&valid);
+    assembly.roots = tree.parents.iter().filter(|p| p.is_none()).count();
+    assembly.ambiguous = tree.ambiguous;
+    assembly.excluded.extend(tree.prune());
+    assembly.excluded.sort_by_key(|(number, _)| *number);
+    assembly.sequences = tree.sequences();
+    assembly
+}
+
+/// Steps by the index of the one that each continues.
+struct Tree<'a> {
+    steps: &'a [&'a Step],
+    parents: Vec<Option<usize>>,
+    /// How many steps continue each; after pruning, how many that are left.
+    children: Vec<usize>,
+    pruned: Vec<bool>,
+    ambiguous: usize,
+}
+
+impl<'a> Tree<'a> {
+    fn grow(steps: &'a [&'a Step]) -> Self {
+        let mut contexts = Contexts::default();
+        let mut parents = Vec::with_capacity(steps.len());
+        let mut ambiguous = 0;
+        for (index, step) in steps.iter().enumerate() {
+            let candidates = contexts.longest(steps, step);
+            ambiguous += usize::from(candidates.len() > 1);
+            let arrived = |i: &usize| (steps[*i].delivery == Delivery::Complete, steps[*i].number);
+            parents.push(candidates.into_iter().max_by_key(arrived));
+            contexts.insert(index, step);
+        }
+        let mut children = vec![0; steps.len()];
+        for parent in parents.iter().flatten() {
+            children[*parent] += 1;
+        }
+        Self {
+            steps,
+            parents,
+            children,
+            pruned: vec![false; steps.len()],
+            ambiguous,
+        }
+    }
+
+    /// Removes repeated requests that nothing continues, and what another model produced at the
+    /// end of a branch. Children are decided before their parents.
+    fn prune(&mut self) -> Vec<(u64, Exclusion)> {
+        let mut excluded = Vec::new();
+        let same_prompt = |a: &&Step, b: &&Step| a.prompt == b.prompt && a.media == b.media;
+        let mut end = self.steps.len();
+        for repeats in self.steps.chunk_by(same_prompt).rev() {
+            let indices = end - repeats.len()..end;
+            end = indices.start;
+            let is_used = |tree: &Self, i: usize| {
+                tree.children[i] > 0 || tree.steps[i].delivery == Delivery::Complete
+            };
+            let used = indices.clone().filter(|i| is_used(self, *i)).count();
+            for index in indices {
+                let reason = if self.steps[index].foreign {
+                    Exclusion::Foreign
+                } else if repeats.len() == 1 || is_used(self, index) {
+                    continue;
+                } else if used > 0 {
+                    Exclusion::Superseded
+                } else {
+                    Exclusion::UnresolvedRetry
+                };
+                excluded.push((self.steps[index].number, reason));
+                if self.children[index] == 0 {
+                    self.cut(index);
+                }
+            }
+        }
+        excluded
+    }
+
+    fn cut(&mut self, index: usize) {
+        self.pruned[index] = true;
+        if let Some(parent) = self.parents[index] {
+            self.children[parent] -= 1;
+        }
+    }
+
+    /// One sequence for each step that none continues. What several share is trained in the first.
+    fn sequences(&self) -> Vec<Sequence> {
+        let is_leaf = |i: &usize| self.children[*i] == 0 && !self.pruned[*i];
+        let mut leaves: Vec<usize> = (0..self.steps.len()).filter(is_leaf).collect();
+        leaves.sort_by_key(|i| self.steps[*i].number);
+        let mut trained = vec![false; self.steps.len()];
+        leaves
+            .into_iter()
+            .map(|leaf| self.sequence(leaf, &mut trained))
+            .collect()
+    }
+
+    fn sequence(&self, leaf: usize, trained: &mut [bool]) -> Sequence {
+        let mut path: Vec<usize> =
+            std::iter::successors(Some(leaf), |i| self.parents[*i]).collect();
+        path.reverse();
+        let mut sequence = Sequence::default();
+        for index in path {
+            let step = self.steps[index];
+            let known = sequence.ids.len();
+            sequence.ids.extend(&step.prompt[known..]);
+            let start = sequence.ids.len();
+            sequence.ids.extend(&step.output);
+            if !step.foreign && !std::mem::replace(&mut trained[index], true) {
+                sequence.sampled.push(Sampled {
+                    step: step.number,
+                    start,
+                    end: sequence.ids.len(),
+                });
+            }
+        }
+        sequence
+    }
+}
+
+/// Prompts with outputs of the steps so far, by their lengths and hashes.
+#[derive(Default)]
+struct Contexts {
+    lengths: BTreeSet<usize>,
+    by_hash: BTreeMap<(usize, PrefixHash), Vec<usize>>,
+}
+
+impl Contexts {
+    fn insert(&mut self, index: usize, step: &Step) {
+        let length = step.context_len();
+        self.lengths.insert(length);
+        let key = (length, PrefixHash::of(step.context()));
+        self.by_hash.entry(key).or_default().push(index);
+    }
+
+    /// The steps with the longest context that is a prefix of this step's prompt.
+    fn longest(&self, steps: &[&Step], step: &Step) -> Vec<usize> {
+        let mut hash = PrefixHash::default();
+        let mut hashed = 0;
+        let mut found = Vec::new();
+        for length in self.lengths.range(..=step.prompt.len()) {
+            step.prompt[hashed..*length]
+                .iter()
+                .for_each(|t| hash.push(*t));
+            hashed = *length;
+            found.extend(self.by_hash.get(&(*length, hash)));
+        }
+        found
+            .into_iter()
+            .rev()
+            .map(|same| {
+                let continued = same.iter().filter(|i| continues(step, steps[**i]));
+                continued.copied().collect::<Vec<usize>>()
+            })
+            .find(|same| !same.is_empty())
+            .unwrap_or_default()
+    }
+}
+
+/// Whether a step's prompt begins with all that the engine held after an earlier one.
+fn continues(step: &Step, earlier: &Step) -> bool {
+    let length = earlier.context_len();
+    let tokens = step.prompt[..length].iter().copied();
+    let media = step.media.iter().filter(|m| m.position < length);
+    earlier.context().eq(tokens) && media.eq(&earlier.media)
+}

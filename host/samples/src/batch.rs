@@ -1,0 +1,150 @@
+//! A batch as trainers read it: one safetensors file, the same bytes each time.
+//!
+//! | tensor | type | shape | what it has |
+//! |---|---|---|---|
+//! | `ids` | I32 | `[tokens]` | tokens of all sequences, one after the other |
+//! | `sequence_start` | I64 | `[sequences + 1]` | where each sequence begins in `ids`; the last is the number of tokens |
+//! | `sampled` | I64 | `[ranges, 3]` | sequence, first position in it, one past the last: the tokens to train |
+//! | `logprobs` | F32 | `[sampled tokens]` | log-probabilities of the tokens of all ranges, one range after the other |
+//! | `versions` | I64 | `[spans, 4]` | sequence, first position, one past the last, index of the weight version in `meta` |
+//! | `owner` | I64 | `[sequences, 3]` | index of the group and of the member in `meta`, number of the sequence within the member |
+//! | `reward` | F64 | `[members]` | reward of each member; NaN if it has none |
+//! | `meta` | U8 | `[bytes]` | JSON: names, versions, kinds and digests |
+//!
+//! Padding and masks are left to the trainer: `sampled` is the mask.
+
+use crate::assemble::Sequence;
+use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+
+/// The sequences of one member of a group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Member {
+    /// Index of its group.
+    pub group: usize,
+    /// What it is trained on.
+    pub sequences: Vec<Scored>,
+    /// Its reward, if it has one.
+    pub reward: Option<f64>,
+}
+
+/// A sequence with what its engine said of the sampled tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scored {
+    /// Tokens and ranges.
+    pub sequence: Sequence,
+    /// Log-probabilities of the tokens of all ranges.
+    pub logprobs: Vec<f32>,
+    /// Ranges of positions by the index of their weight version.
+    pub versions: Vec<VersionRange>,
+}
+
+/// Positions of a sequence that the same weights sampled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VersionRange {
+    /// First position.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+    /// Index of the version.
+    pub version: usize,
+}
+
+/// Writes a batch; `meta` is JSON whose keys are in a fixed order.
+///
+/// # Errors
+/// If the file's header can't be made.
+pub fn encode(members: &[Member], meta: &str) -> Result<Vec<u8>, SafeTensorError> {
+    let columns = Columns::of(members);
+    columns.encode(meta)
+}
+
+/// The tensors, in little-endian bytes.
+#[derive(Default)]
+struct Columns {
+    ids: Vec<u8>,
+    starts: Vec<u8>,
+    sampled: Vec<u8>,
+    logprobs: Vec<u8>,
+    versions: Vec<u8>,
+    owner: Vec<u8>,
+    reward: Vec<u8>,
+}
+
+impl Columns {
+    fn of(members: &[Member]) -> Self {
+        let mut columns = Self::default();
+        let mut tokens = 0;
+        let mut sequences = 0;
+        for (index, member) in members.iter().enumerate() {
+            for (number, scored) in member.sequences.iter().enumerate() {
+                integers(&mut columns.starts, [tokens]);
+                integers(&mut columns.owner, [member.group, index, number]);
+                columns.push(scored, sequences);
+                tokens += scored.sequence.ids.len();
+                sequences += 1;
+            }
+            let reward = member.reward.unwrap_or(f64::NAN);
+            columns.reward.extend(reward.to_le_bytes());
+        }
+        integers(&mut columns.starts, [tokens]);
+        columns
+    }
+
+    fn push(&mut self, scored: &Scored, number: usize) {
+        let sequence = &scored.sequence;
+        let ids = sequence.ids.iter().flat_map(|id| id.to_le_bytes());
+        self.ids.extend(ids);
+        for range in &sequence.sampled {
+            integers(&mut self.sampled, [number, range.start, range.end]);
+        }
+        let logprobs = scored.logprobs.iter().flat_map(|p| p.to_le_bytes());
+        self.logprobs.extend(logprobs);
+        for range in &scored.versions {
+            let row = [number, range.start, range.end, range.version];
+            integers(&mut self.versions, row);
+        }
+    }
+
+    fn encode(&self, meta: &str) -> Result<Vec<u8>, SafeTensorError> {
+        let rows = |bytes: &[u8], width: usize| vec![bytes.len() / (width * 8), width];
+        let tensors = [
+            ("ids", Dtype::I32, vec![self.ids.len() / 4], &self.ids[..]),
+            (
+                "logprobs",
+                Dtype::F32,
+                vec![self.logprobs.len() / 4],
+                &self.logprobs,
+            ),
+            ("meta", Dtype::U8, vec![meta.len()], meta.as_bytes()),
+            ("owner", Dtype::I64, rows(&self.owner, 3), &self.owner),
+            (
+                "reward",
+                Dtype::F64,
+                vec![self.reward.len() / 8],
+                &self.reward,
+            ),
+            ("sampled", Dtype::I64, rows(&self.sampled, 3), &self.sampled),
+            (
+                "sequence_start",
+                Dtype::I64,
+                vec![self.starts.len() / 8],
+                &self.starts,
+            ),
+            (
+                "versions",
+                Dtype::I64,
+                rows(&self.versions, 4),
+                &self.versions,
+            ),
+        ];
+        let mut views = Vec::with_capacity(tensors.len());
+        for (name, dtype, shape, bytes) in tensors {
+            views.push((name, TensorView::new(dtype, shape, bytes)?));
+        }
+        safetensors::tensor::serialize(views, None)
+    }
+}
+
+fn integers<const N: usize>(bytes: &mut Vec<u8>, values: [usize; N]) {
+    bytes.extend(values.into_iter().flat_map(|v| (v as u64).to_le_bytes()));
+}
