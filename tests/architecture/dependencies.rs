@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-model",
         "treadle-engine-model",
         "treadle-report",
+        "treadle-samples",
         "treadle-sandbox",
         "treadle-trust",
     ],

@@ -2,6 +2,7 @@
 
 use crate::actions::ActionCommand;
 use crate::programs::ProgramCommand;
+use crate::training::TrainingCommand;
 
 /// A command to the environment, by the machine that gave it.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,6 +11,8 @@ pub enum Command {
     Program(ProgramCommand),
     /// A command for an action that treadle runs.
     Action(ActionCommand),
+    /// A command for a training run.
+    Training(TrainingCommand),
 }
 
 impl From<ProgramCommand> for Command {
@@ -21,5 +24,11 @@ impl From<ProgramCommand> for Command {
 impl From<ActionCommand> for Command {
     fn from(command: ActionCommand) -> Self {
         Self::Action(command)
+    }
+}
+
+impl From<TrainingCommand> for Command {
+    fn from(command: TrainingCommand) -> Self {
+        Self::Training(command)
     }
 }

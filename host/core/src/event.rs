@@ -7,6 +7,7 @@ use crate::actions::ActionEvent;
 use crate::bindings::BindingEvent;
 use crate::daemon::DaemonEvent;
 use crate::programs::ProgramEvent;
+use crate::training::TrainingEvent;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use treadle_model::GatewayId;
@@ -32,6 +33,8 @@ pub enum Event {
     Binding(BindingEvent),
     /// Something that happened to an action that treadle runs.
     Action(ActionEvent),
+    /// Something that happened to a training run.
+    Training(TrainingEvent),
 }
 
 impl Event {
@@ -97,6 +100,7 @@ machines! {
     Action(ActionEvent),
     Binding(BindingEvent),
     Daemon(DaemonEvent),
+    Training(TrainingEvent),
 }
 
 #[cfg(test)]
@@ -111,6 +115,7 @@ mod tests {
             ActionEvent::KINDS,
             BindingEvent::KINDS,
             DaemonEvent::KINDS,
+            TrainingEvent::KINDS,
         ];
         let all = machines.concat();
         let names: BTreeSet<_> = all.iter().collect();

@@ -2,7 +2,8 @@
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
 //! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
-//! policy has which role) and [`actions`] (tool calls and rewards that treadle runs). [`Core`]
+//! policy has which role), [`actions`] (tool calls and rewards that treadle runs) and [`training`]
+//! (groups, batches and versions of training runs). [`Core`]
 //! passes each event to its machine and events of the daemon to all, settles every machine after
 //! each event, and combines their states into a snapshot. All events go to one journal.
 //!
@@ -62,6 +63,7 @@ mod machine;
 pub mod programs;
 mod state;
 mod timers;
+pub mod training;
 
 pub use command::Command;
 pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
@@ -84,6 +86,7 @@ use machine::{Machine, Notified, deliver};
 use programs::{Decision, Programs, Worker};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use training::{Training, TrainingError, TrainingEvent};
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
 
 /// Gateways whose last numbers are remembered; the oldest go first.
@@ -98,6 +101,7 @@ pub struct Core {
     programs: Programs,
     bindings: BindingMachine,
     actions: Actions,
+    training: Training,
 }
 
 impl Core {
@@ -117,6 +121,7 @@ impl Core {
             actions: Actions::with_state(settings, state.actions.into_owned()),
             programs,
             bindings: BindingMachine::with_state(bindings),
+            training: Training::with_state(state.training.into_owned()),
         }
     }
 
@@ -127,28 +132,46 @@ impl Core {
         self.bindings.advance(self.now);
         self.programs.advance(self.now);
         self.actions.advance(self.now);
+        self.training.advance(self.now);
         match event {
             Event::Daemon(event) => {
                 self.bindings.daemon(event);
                 self.programs.daemon(event);
                 self.actions.daemon(event);
+                self.training.daemon(event);
                 self.forget_gateways();
             }
             Event::Binding(event) => self.bindings.apply(event, &()),
             Event::Program(event) => self.programs.apply(event, &()),
             Event::Action(event) => self.actions.apply(event, &self.programs),
+            Event::Training(event) => self.training.apply(event, &()),
         }
-        self.deliver();
-        self.programs.settle(&());
-        self.deliver();
-        self.actions.settle(&self.programs);
-        self.deliver();
+        self.settle();
     }
 
-    fn deliver(&mut self) {
-        let machines: &mut [&mut dyn Notified] =
-            &mut [&mut self.bindings, &mut self.programs, &mut self.actions];
-        deliver(machines);
+    /// Training ends programs, whose memory others may have then.
+    fn settle(&mut self) {
+        loop {
+            self.deliver();
+            self.programs.settle(&());
+            self.deliver();
+            self.actions.settle(&self.programs);
+            self.deliver();
+            self.training.settle(&());
+            if !self.deliver() {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let machines: &mut [&mut dyn Notified] = &mut [
+            &mut self.bindings,
+            &mut self.programs,
+            &mut self.actions,
+            &mut self.training,
+        ];
+        deliver(machines)
     }
 
     /// Handles an event that a gateway in another process has numbered. A gateway resends every
@@ -172,7 +195,9 @@ impl Core {
     /// The next command to carry out, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
         let of_programs = self.programs.poll_command().map(Command::from);
-        of_programs.or_else(|| self.actions.poll_command().map(Command::from))
+        of_programs
+            .or_else(|| self.actions.poll_command().map(Command::from))
+            .or_else(|| self.training.poll_command().map(Command::from))
     }
 
     /// The next decision to record, if any.
@@ -199,6 +224,7 @@ impl Core {
             programs: Cow::Borrowed(self.programs.state()),
             bindings: Cow::Borrowed(self.bindings.state()),
             actions: Cow::Borrowed(self.actions.state()),
+            training: Cow::Borrowed(self.training.state()),
         }
     }
 
@@ -215,6 +241,20 @@ impl Core {
     /// Actions that treadle runs, and the resources that they use.
     pub fn actions(&self) -> &actions::State {
         self.actions.state()
+    }
+
+    /// Training runs: their groups, batches and versions.
+    pub fn training(&self) -> &training::State {
+        self.training.state()
+    }
+
+    /// Checks whether something may happen to a training run. Call this before the event is
+    /// handled; a refused one changes nothing.
+    ///
+    /// # Errors
+    /// [`TrainingError`], which names the limit or the remedy.
+    pub fn check_training(&self, event: &TrainingEvent) -> Result<(), TrainingError> {
+        self.training.check(event)
     }
 
     /// Checks whether an action may be submitted. Call this before
@@ -272,6 +312,7 @@ impl Core {
     pub fn assert_invariants(&self) {
         self.programs.assert_invariants();
         self.actions.assert_invariants();
+        self.training.assert_invariants();
     }
 
     /// Drops the numbers of lost gateways beyond the limit. A lost gateway may reconnect and relay

@@ -58,6 +58,16 @@ pub(crate) enum Notice {
         /// Those whose programs a policy places.
         placed: BoundJobs,
     },
+    /// A program's first token was sampled.
+    FirstToken {
+        /// Its key.
+        program: Box<str>,
+    },
+    /// A program will not be trained and has no other purpose: it ends.
+    ProgramCut {
+        /// Its key.
+        program: Box<str>,
+    },
     /// A program is over.
     ProgramOver {
         /// Its key.
@@ -89,13 +99,16 @@ pub(crate) enum Notice {
     },
 }
 
-/// Passes notices on until no machine has one.
-pub(crate) fn deliver(machines: &mut [&mut dyn Notified]) {
+/// Passes notices on until no machine has one. Returns whether any had.
+pub(crate) fn deliver(machines: &mut [&mut dyn Notified]) -> bool {
+    let mut any = false;
     while let Some(notice) = machines.iter_mut().find_map(|sender| sender.poll_notice()) {
+        any = true;
         for machine in machines.iter_mut() {
             machine.notice(&notice);
         }
     }
+    any
 }
 
 #[cfg(test)]

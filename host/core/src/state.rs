@@ -3,6 +3,7 @@
 use crate::actions;
 use crate::bindings::Bindings;
 use crate::programs;
+use crate::training;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub struct State<'c> {
     /// Actions that treadle runs, and the resources that they use.
     #[serde(default)]
     pub actions: Cow<'c, actions::State>,
+    /// Training runs.
+    #[serde(default)]
+    pub training: Cow<'c, training::State>,
 }
 
 impl State<'_> {
@@ -33,6 +37,7 @@ impl State<'_> {
             programs: Cow::Owned(self.programs.into_owned()),
             bindings: Cow::Owned(self.bindings.into_owned()),
             actions: Cow::Owned(self.actions.into_owned()),
+            training: Cow::Owned(self.training.into_owned()),
         }
     }
 }

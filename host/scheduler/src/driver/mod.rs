@@ -11,6 +11,7 @@ mod forecasts;
 mod journal;
 mod queries;
 mod run;
+mod training;
 
 pub(crate) use actions::SubmitAction;
 pub use actions::{ActionInstruction, ActionStart, ActionWork, ActionsOverview};
@@ -21,6 +22,8 @@ pub use queries::{
     JobAccount, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview, WorkerAccount,
 };
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
+pub use training::Admitted;
+pub(crate) use training::Train;
 
 use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
@@ -70,6 +73,7 @@ pub(crate) enum Input {
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     SubmitAction(Box<SubmitAction>),
+    Train(Box<Train>),
     Read(Reading),
     /// Notified once everything before it is on disk.
     Record(Recorder),
@@ -111,6 +115,8 @@ pub struct DriverHandle {
     next_connection: Arc<AtomicU64>,
     /// Nothing is ever sent; it closes when the driver's thread ends.
     ended: watch::Receiver<()>,
+    /// How many batches were cut since the driver started.
+    batches_cut: watch::Receiver<u64>,
 }
 
 impl DriverHandle {
@@ -118,10 +124,12 @@ impl DriverHandle {
         inputs: SyncSender<Input>,
         last_step: u64,
         ended: watch::Receiver<()>,
+        batches_cut: watch::Receiver<u64>,
     ) -> Self {
         Self {
             inputs,
             ended,
+            batches_cut,
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
             next_connection: Arc::default(),
         }

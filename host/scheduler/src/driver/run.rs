@@ -4,6 +4,7 @@
 use super::actions::{ActionInstruction, ActionStart, ActionWork, SubmitAction};
 use super::forecasts::ForecastFeed;
 use super::journal::{JournalBatch, JournalHandle};
+use super::training::{Admitted, Train, Waiting};
 use super::{BindInput, Clock, DriverHandle, Input, RestoreInput, Stop, View};
 use crate::instruction::Instruction;
 use crate::link::ToGateway;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use treadle_core::actions::{ActionCommand, ActionEvent, Admission};
+use treadle_core::training::TrainingEvent;
 use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
@@ -69,7 +71,9 @@ pub struct DriverOptions {
 pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let (running, ended) = watch::channel(());
-    let handle = DriverHandle::new(inputs, options.core.programs().last_step, ended);
+    let (batches_cut, cut) = watch::channel(0);
+    let last_step = options.core.programs().last_step;
+    let handle = DriverHandle::new(inputs, last_step, ended, cut);
     let from = scheduler::Options {
         core: options.core,
         seq: options.seq,
@@ -89,6 +93,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
+        training: Waiting::new(batches_cut),
         committed: Vec::new(),
         backlog: Backlog {
             handling: options.replay_time,
@@ -114,6 +119,7 @@ struct Driver {
     notices: Option<UnboundedSender<Notice>>,
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
+    training: Waiting,
     /// To be notified once the event with this number is on disk.
     committed: Vec<(u64, Recorder)>,
     backlog: Backlog,
@@ -209,6 +215,7 @@ impl Driver {
                 self.handle(scheduler::Input::Submit { arrival, live });
             }
             Input::SubmitAction(input) => self.submit_action(*input),
+            Input::Train(input) => self.train(*input),
             Input::Joined {
                 gateway,
                 connection,
@@ -304,6 +311,7 @@ impl Driver {
                 }
             }
             Output::Action(command) => self.instruct_executor(command),
+            Output::Training(command) => self.training.commanded(&command),
             Output::PolicyFailed(notice) => {
                 if let Some(notices) = &self.notices {
                     let _ = notices.send(*notice);
@@ -330,6 +338,35 @@ impl Driver {
         // An action that was submitted before may not be on record yet either.
         self.committed.push((self.scheduler.seq(), recorder));
         let _ = reply.send(admitted);
+    }
+
+    /// Handles what a client reported of a training run, unless it is refused.
+    fn train(&mut self, input: Train) {
+        let Train {
+            event,
+            reply,
+            recorder,
+            admitted,
+        } = input;
+        let checked = self.scheduler.core().check_training(&event);
+        if checked.is_ok() {
+            let arriving = event.member().cloned();
+            if let (Some(member), Some(sender)) = (arriving, admitted) {
+                let state = self.scheduler.core().training();
+                if state.members.contains_key(&member.program) {
+                    // It began with an earlier step.
+                    let _ = sender.send(Admitted::Member);
+                } else {
+                    self.training.wait(member.program, sender);
+                }
+            }
+            if let TrainingEvent::MemberLeft { member } = &event {
+                self.training.left(&member.program);
+            }
+            self.handle(scheduler::Input::Event(event.into()));
+            self.committed.push((self.scheduler.seq(), recorder));
+        }
+        let _ = reply.send(checked);
     }
 
     /// Sends an instruction to the executor of actions, which waits until this is on record.

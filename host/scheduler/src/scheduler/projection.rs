@@ -33,6 +33,11 @@ impl Subject {
                     .map(Into::into),
                 ..Self::default()
             },
+            Event::Training(event) => Self {
+                job: Some(event.job().into()),
+                key: event.member().map(|member| member.program.clone()),
+                ..Self::default()
+            },
             Event::Daemon(_) => Self::default(),
         }
     }

@@ -422,6 +422,8 @@ impl<'a> Cluster<'a> {
         match command {
             Command::Program(command) => self.carry_out_program(command),
             Command::Action(command) => self.carry_out_action(command),
+            // No workload declares a training run.
+            Command::Training(_) => {}
         }
     }
 

@@ -111,7 +111,8 @@ impl Notified for Programs {
                 ok,
                 ran_since,
             } => self.own_action_over(program, *action, *ok, *ran_since),
-            Notice::ProgramOver { .. } => {}
+            Notice::ProgramCut { program } => self.program_released(program, true),
+            Notice::FirstToken { .. } | Notice::ProgramOver { .. } => {}
         }
     }
 }

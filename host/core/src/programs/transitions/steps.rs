@@ -1,6 +1,7 @@
 //! Arrival, progress and end of steps.
 
 use crate::estimates::{FinishedStep, JobStatistics};
+use crate::machine::Notice;
 use crate::programs::program::{Outcome, Program};
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::programs::worker::Worker;
@@ -106,6 +107,15 @@ impl Programs {
                 s.steps_time_before = Some(w.speeds.steps_time(now, w.running_steps));
             }
             self.account(program);
+            if let Some(p) = self
+                .state
+                .live
+                .get(&program)
+                .filter(|p| p.steps_finished == 0)
+            {
+                let program = p.key.clone();
+                self.notices.push_back(Notice::FirstToken { program });
+            }
             if let Some(worker) = at {
                 self.end_prompt(step, worker);
                 self.reuse_computed(step);

@@ -1,0 +1,55 @@
+//! The bias account: what was begun, finished and served, so that what a policy leaves out of
+//! training shows.
+
+use crate::training::group::{End, Member};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Sums over members. Means come from dividing by `members`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Members.
+    pub members: u64,
+    /// Tokens that they sampled.
+    pub tokens: u64,
+    /// Their steps.
+    pub turns: u64,
+    /// Members with a reward.
+    pub rewarded: u64,
+    /// Sum of their rewards, in millionths.
+    pub reward_millionths: i64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, member: &Member) {
+        self.members += 1;
+        self.tokens = self.tokens.saturating_add(member.tokens);
+        self.turns = self.turns.saturating_add(u64::from(member.turns));
+        if let Some(reward) = member.reward {
+            self.rewarded += 1;
+            let millionths = (reward.get() * 1e6).round() as i64;
+            self.reward_millionths = self.reward_millionths.saturating_add(millionths);
+        }
+    }
+}
+
+/// What became of the members of a job since it was declared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// Members that began.
+    pub begun: u64,
+    /// Members that came to an end of their own.
+    pub finished: Tally,
+    /// Members that are in a batch.
+    pub served: Tally,
+    /// Members that were lost, by reason.
+    pub lost: BTreeMap<End, Tally>,
+    /// Groups that returned to the queue.
+    pub returned: u64,
+    /// Groups that returned too often and are not tried again.
+    pub never_served: u64,
+    /// Programs that named a group which had all its members.
+    pub surplus: u64,
+    /// Largest lag of any group that is in a batch.
+    pub lag: u64,
+}

@@ -1,0 +1,139 @@
+//! Groups of programs that sample the same prompt, and their members.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use std::collections::BTreeMap;
+
+/// How a member ended.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It came to its own end.
+    Completed,
+    /// A limit on its tokens or turns ended it; it is trained like a completed one.
+    Truncated,
+    /// Its client gave it up, or was lost.
+    Aborted,
+    /// Its environment failed.
+    EnvironmentFailed,
+    /// Its engine failed.
+    EngineFailed,
+    /// No reward could be computed.
+    RewardFailed,
+    /// Its client reported a failure of its own.
+    ClientFailed,
+    /// It was too old to be trained.
+    Cut,
+}
+
+impl End {
+    /// Whether the member is trained.
+    pub fn is_trained(self) -> bool {
+        matches!(self, Self::Completed | Self::Truncated)
+    }
+}
+
+/// A finite number. In JSON it is text, which keeps every bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reward(f64);
+
+impl Reward {
+    /// `None` if the number is not finite.
+    pub fn new(value: f64) -> Option<Self> {
+        value.is_finite().then_some(Self(value))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Serialize for Reward {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Reward {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<str>::deserialize(deserializer)?;
+        let value = text.parse().ok().and_then(Self::new);
+        value.ok_or_else(|| D::Error::custom("a reward is a finite number, as text"))
+    }
+}
+
+/// A program that samples a group's prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// The version in service at its first token; until then, the one in service when it began.
+    pub version: u64,
+    /// How it ended, once it has.
+    pub end: Option<End>,
+    /// Tokens that it sampled.
+    pub tokens: u64,
+    /// Its steps.
+    pub turns: u32,
+    /// Its reward.
+    pub reward: Option<Reward>,
+    /// Digest of its sample.
+    pub sample: Option<Box<str>>,
+}
+
+impl Member {
+    pub(crate) fn begun(version: u64) -> Self {
+        Self {
+            version,
+            end: None,
+            tokens: 0,
+            turns: 0,
+            reward: None,
+            sample: None,
+        }
+    }
+}
+
+/// Programs that sample the same prompt, and whose rewards are compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Members that it needs.
+    pub size: u16,
+    /// Digest of what the client stored with it.
+    pub content: Option<Box<str>>,
+    /// Its place in the queue: lower ones go first.
+    pub place: Place,
+    /// Members by their programs; those that were lost are removed.
+    pub members: BTreeMap<Box<str>, Member>,
+    /// Members that it has lost since it was last queued.
+    pub failures: u32,
+    /// How often it returned to the queue.
+    pub returned: u32,
+    /// It is too old to be trained, and its programs run on.
+    pub stale: bool,
+}
+
+/// A place in the queue of groups.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub struct Place {
+    /// Groups that returned go before those that never began.
+    pub fresh: bool,
+    /// Order of submission.
+    pub number: u64,
+}
+
+impl Group {
+    /// Version of its oldest first token; `None` before any member began.
+    pub fn version(&self) -> Option<u64> {
+        self.members.values().map(|m| m.version).min()
+    }
+
+    /// How many programs it still needs.
+    pub fn missing(&self) -> usize {
+        usize::from(self.size).saturating_sub(self.members.len())
+    }
+
+    /// Programs that have not ended.
+    pub fn running(&self) -> impl Iterator<Item = &str> {
+        let running = self.members.iter().filter(|(_, m)| m.end.is_none());
+        running.map(|(program, _)| &**program)
+    }
+}

@@ -1,0 +1,92 @@
+//! What a job declares about its training run.
+
+use serde::{Deserialize, Serialize};
+
+/// Largest group.
+pub const GROUP_SIZE_MAX: u16 = 1_024;
+/// Largest batch, in groups.
+pub const BATCH_GROUPS_MAX: u32 = 65_536;
+/// Largest bound on the lag, in training steps.
+pub const LAG_MAX: u64 = 1_000;
+
+/// What happens to a group that has become too old to be trained.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stale {
+    /// Its programs end, and its prompt returns to the head of the queue.
+    #[default]
+    Cut,
+    /// Its programs run on; their rewards count in statistics, and their tokens are not trained.
+    Finish,
+    /// The next batch is not cut before its programs have ended, so that it is not too old then.
+    Wait,
+}
+
+/// What a training run is made of. Lags and versions count training steps: version `n` is what
+/// training on batch `n` made, and batch `k` is trained on version `k - 1`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobSettings {
+    /// The model that is trained; any other is context only. None: whichever is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
+    /// Programs in a group (M).
+    pub group_size: u16,
+    /// Groups in a batch (N).
+    pub batch_groups: u32,
+    /// Bound on the lag (L): the version on which a batch is trained may be at most this many steps
+    /// newer than the oldest first token of any of its groups.
+    pub lag_max: u64,
+    /// How many batches are begun ahead of the one that is collected; at most `lag_max`.
+    pub pipeline: u64,
+    /// What happens to groups that are too old.
+    pub stale: Stale,
+    /// A group may lose this many members and have them replaced, before its prompt returns to the
+    /// queue.
+    pub failures_max: u32,
+    /// A prompt that returned this many times is waited for, whatever `stale` says.
+    pub starved_after: u32,
+    /// Members wait for a reward before their group is ready.
+    pub rewarded: bool,
+    /// Members wait for their sample before their group is ready.
+    pub captured: bool,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            model: None,
+            group_size: 8,
+            batch_groups: 16,
+            lag_max: 1,
+            pipeline: 1,
+            stale: Stale::Cut,
+            failures_max: 8,
+            starved_after: 3,
+            rewarded: true,
+            captured: false,
+        }
+    }
+}
+
+impl JobSettings {
+    /// The settings with each number within its bounds.
+    pub(crate) fn within_bounds(mut self) -> Self {
+        self.group_size = self.group_size.clamp(1, GROUP_SIZE_MAX);
+        self.batch_groups = self.batch_groups.clamp(1, BATCH_GROUPS_MAX);
+        self.lag_max = self.lag_max.min(LAG_MAX);
+        self.pipeline = self.pipeline.min(self.lag_max);
+        self
+    }
+
+    /// The oldest version whose tokens batch `batch` may hold; 0 if any may.
+    pub fn floor(&self, batch: u64) -> u64 {
+        batch.saturating_sub(1).saturating_sub(self.lag_max)
+    }
+
+    /// Programs that may have begun and are in no batch yet.
+    pub fn begun_max(&self) -> u64 {
+        let groups = u64::from(self.batch_groups) * u64::from(self.group_size);
+        groups * (self.pipeline + 1)
+    }
+}
