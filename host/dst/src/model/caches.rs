@@ -118,9 +118,8 @@ impl Model {
             }
             ProgramEvent::ProgramMigrated { program, to } => {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
-                let ended = self.ends(*program, there);
-                let known = core.programs().live.get(program).and_then(|p| p.placement);
-                if ended.is_some() && known.is_some_and(|place| place.worker == *to) {
+                // The core may place the program elsewhere in the same event.
+                if self.ends(*program, there).is_some() {
                     self.place(core, *program, *to);
                 }
             }
