@@ -392,8 +392,7 @@ impl Simulation {
             }
             Output::Transfer(order) => return self.order_transfer(order),
             Output::Action(command) => return self.hold_action(command),
-            Output::Training(_) => {}
-            Output::Observed(_) | Output::PolicyFailed(_) => {}
+            Output::Observed(_) | Output::PolicyFailed(_) | Output::Training(_) => {}
         }
         Ok(())
     }
