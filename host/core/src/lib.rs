@@ -144,7 +144,7 @@ impl Core {
             Event::Binding(event) => self.bindings.apply(event, &()),
             Event::Program(event) => self.programs.apply(event, &()),
             Event::Action(event) => self.actions.apply(event, &self.programs),
-            Event::Training(event) => self.training.apply(event, &()),
+            Event::Training(event) => self.training.apply(event, &self.programs),
         }
         self.settle();
     }
@@ -157,7 +157,7 @@ impl Core {
             self.deliver();
             self.actions.settle(&self.programs);
             self.deliver();
-            self.training.settle(&());
+            self.training.settle(&self.programs);
             if !self.deliver() {
                 return;
             }

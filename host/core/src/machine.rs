@@ -72,6 +72,12 @@ pub(crate) enum Notice {
     ProgramOver {
         /// Its key.
         program: Box<str>,
+        /// It was released, and its last step was answered.
+        whole: bool,
+        /// Tokens that it sampled.
+        tokens: u64,
+        /// Its finished steps.
+        steps: u32,
     },
     /// An action of a program began, or is expected to begin at this time.
     ActionExpected {

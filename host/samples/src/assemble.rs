@@ -51,12 +51,13 @@ pub enum Exclusion {
     UnresolvedRetry,
 }
 
-/// Merges the steps of a program. The order of `steps` does not matter.
-pub fn assemble(steps: &[Step]) -> Assembly {
+/// Merges the steps of a program; their order does not matter. `vocabulary` is the size of the
+/// model's, if it is known.
+pub fn assemble(steps: &[Step], vocabulary: Option<i32>) -> Assembly {
     let mut assembly = Assembly::default();
     let mut valid = Vec::with_capacity(steps.len());
     for step in steps {
-        match check(step, None, None, None) {
+        match check(step, vocabulary) {
             Ok(()) => valid.push(step),
             Err(fault) => assembly
                 .excluded
@@ -66,9 +67,9 @@ pub fn assemble(steps: &[Step]) -> Assembly {
     // A parent's prompt is shorter than its child's, so parents come first.
     valid.sort_by_key(|s| (s.prompt.len(), &s.prompt, &s.media, s.number));
     let mut tree = Tree::grow(&valid);
-    assembly.roots = tree.parents.iter().filter(|p| p.is_none()).count();
     assembly.ambiguous = tree.ambiguous;
     assembly.excluded.extend(tree.prune());
+    assembly.roots = tree.roots();
     assembly.excluded.sort_by_key(|(number, _)| *number);
     assembly.sequences = tree.sequences();
     assembly
@@ -114,31 +115,42 @@ impl<'a> Tree<'a> {
     fn prune(&mut self) -> Vec<(u64, Exclusion)> {
         let mut excluded = Vec::new();
         let same_prompt = |a: &&Step, b: &&Step| a.prompt == b.prompt && a.media == b.media;
+        // A step that was continued arrived, whatever became of what continued it.
+        let continued: Vec<bool> = self.children.iter().map(|count| *count > 0).collect();
+        let is_used = |i: usize, step: &Step| continued[i] || step.delivery == Delivery::Complete;
         let mut end = self.steps.len();
         for repeats in self.steps.chunk_by(same_prompt).rev() {
-            let indices = end - repeats.len()..end;
-            end = indices.start;
-            let is_used = |tree: &Self, i: usize| {
-                tree.children[i] > 0 || tree.steps[i].delivery == Delivery::Complete
-            };
-            let used = indices.clone().filter(|i| is_used(self, *i)).count();
-            for index in indices {
-                let reason = if self.steps[index].foreign {
+            let first = end - repeats.len();
+            let own = repeats.iter().enumerate().filter(|(_, step)| !step.foreign);
+            let used = own
+                .clone()
+                .filter(|(i, step)| is_used(first + i, step))
+                .count();
+            let repeated = own.count() > 1;
+            for (index, step) in (first..end).zip(repeats) {
+                let reason = if step.foreign {
                     Exclusion::Foreign
-                } else if repeats.len() == 1 || is_used(self, index) {
+                } else if !repeated || is_used(index, step) {
                     continue;
                 } else if used > 0 {
                     Exclusion::Superseded
                 } else {
                     Exclusion::UnresolvedRetry
                 };
-                excluded.push((self.steps[index].number, reason));
+                excluded.push((step.number, reason));
                 if self.children[index] == 0 {
                     self.cut(index);
                 }
             }
+            end = first;
         }
         excluded
+    }
+
+    fn roots(&self) -> usize {
+        let kept = self.parents.iter().zip(&self.pruned);
+        kept.filter(|(parent, pruned)| parent.is_none() && !**pruned)
+            .count()
     }
 
     fn cut(&mut self, index: usize) {

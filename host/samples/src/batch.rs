@@ -15,6 +15,7 @@
 
 use crate::assemble::Sequence;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+use thiserror::Error;
 
 /// The sequences of one member of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,13 +50,68 @@ pub struct VersionRange {
     pub version: usize,
 }
 
+/// Why a batch can't be written.
+#[derive(Debug, Error)]
+pub enum BatchError {
+    /// The ranges of a sequence have another number of tokens than it has log-probabilities.
+    #[error("{logprobs} log-probabilities for {tokens} sampled tokens of a sequence")]
+    Logprobs {
+        /// Number of log-probabilities.
+        logprobs: usize,
+        /// Number of sampled tokens.
+        tokens: usize,
+    },
+    /// A range ends before it begins, overlaps the one before it, or leaves its sequence.
+    #[error("the range {start} to {end} is not in order within a sequence of {tokens} tokens")]
+    Range {
+        /// Its first position.
+        start: usize,
+        /// One past its last.
+        end: usize,
+        /// Length of the sequence.
+        tokens: usize,
+    },
+    /// The file's header can't be made.
+    #[error("the batch can't be written as safetensors: {0}")]
+    Format(#[from] SafeTensorError),
+}
+
 /// Writes a batch; `meta` is JSON whose keys are in a fixed order.
 ///
 /// # Errors
-/// If the file's header can't be made.
-pub fn encode(members: &[Member], meta: &str) -> Result<Vec<u8>, SafeTensorError> {
-    let columns = Columns::of(members);
-    columns.encode(meta)
+/// [`BatchError`] if a sequence contradicts itself.
+pub fn encode(members: &[Member], meta: &str) -> Result<Vec<u8>, BatchError> {
+    for scored in members.iter().flat_map(|member| &member.sequences) {
+        scored.check()?;
+    }
+    Ok(Columns::of(members).encode(meta)?)
+}
+
+impl Scored {
+    fn check(&self) -> Result<(), BatchError> {
+        let sampled = self.sequence.sampled.iter().map(|r| (r.start, r.end));
+        let versions = self.versions.iter().map(|r| (r.start, r.end));
+        self.in_order(sampled.clone())?;
+        self.in_order(versions)?;
+        let tokens = sampled.map(|(start, end)| end - start).sum();
+        let logprobs = self.logprobs.len();
+        if logprobs == tokens {
+            return Ok(());
+        }
+        Err(BatchError::Logprobs { logprobs, tokens })
+    }
+
+    fn in_order(&self, ranges: impl Iterator<Item = (usize, usize)>) -> Result<(), BatchError> {
+        let tokens = self.sequence.ids.len();
+        let mut last = 0;
+        for (start, end) in ranges {
+            if start < last || end < start || end > tokens {
+                return Err(BatchError::Range { start, end, tokens });
+            }
+            last = end;
+        }
+        Ok(())
+    }
 }
 
 /// The tensors, in little-endian bytes.
@@ -147,4 +203,59 @@ impl Columns {
 
 fn integers<const N: usize>(bytes: &mut Vec<u8>, values: [usize; N]) {
     bytes.extend(values.into_iter().flat_map(|v| (v as u64).to_le_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assemble::Sampled;
+
+    fn member() -> Member {
+        let sampled = vec![Sampled {
+            step: 1,
+            start: 2,
+            end: 4,
+        }];
+        let ids = vec![5, 6, 7, 8];
+        Member {
+            group: 0,
+            sequences: vec![Scored {
+                sequence: Sequence { ids, sampled },
+                logprobs: vec![-0.5, -0.25],
+                versions: vec![],
+            }],
+            reward: None,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_the_same_bytes_each_time_and_can_be_read() {
+        let members = [member(), member()];
+        let bytes = encode(&members, "{}").expect("it is whole");
+        assert_eq!(bytes, encode(&members, "{}").expect("it is whole"));
+        let file = safetensors::SafeTensors::deserialize(&bytes).expect("it can be read");
+        let tensor = |name: &str| file.tensor(name).expect("it is there");
+        assert_eq!(tensor("ids").shape(), [8]);
+        assert_eq!(tensor("sampled").shape(), [2, 3]);
+        assert_eq!(tensor("sequence_start").data()[8], 4);
+        assert_eq!(tensor("logprobs").data()[..4], (-0.5_f32).to_le_bytes());
+        assert_eq!(tensor("reward").data()[..8], f64::NAN.to_le_bytes());
+        assert_eq!(tensor("meta").data(), b"{}");
+    }
+
+    #[test]
+    fn a_batch_that_contradicts_itself_is_refused() {
+        let mut short = member();
+        short.sequences[0].logprobs.pop();
+        assert!(matches!(
+            encode(&[short], "{}"),
+            Err(BatchError::Logprobs { .. })
+        ));
+        let mut beyond = member();
+        beyond.sequences[0].sequence.sampled[0].end = 5;
+        assert!(matches!(
+            encode(&[beyond], "{}"),
+            Err(BatchError::Range { .. })
+        ));
+    }
 }

@@ -12,6 +12,9 @@ const ABOVE_ZERO_MAX: f32 = 1e-6;
 /// Why a step can't be trained.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum Fault {
+    /// The engine reported no ids of the prompt.
+    #[error("the prompt is empty: the engine reported no ids of it")]
+    NoPrompt,
     /// Nothing was sampled.
     #[error("the output is empty")]
     Empty,
@@ -63,14 +66,12 @@ pub enum Fault {
 ///
 /// # Errors
 /// The first [`Fault`] that is found.
-pub fn check(
-    step: &Step,
-    prompt_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    vocabulary: Option<i32>,
-) -> Result<(), Fault> {
+pub fn check(step: &Step, vocabulary: Option<i32>) -> Result<(), Fault> {
     if step.output.is_empty() {
         return Err(Fault::Empty);
+    }
+    if step.prompt.is_empty() {
+        return Err(Fault::NoPrompt);
     }
     if step.context_len() > TOKENS_MAX {
         return Err(Fault::TooLong(step.context_len()));
@@ -79,8 +80,8 @@ pub fn check(
     if let Some(id) = step.context().find(|id| !(0..vocabulary).contains(id)) {
         return Err(Fault::Id { id, vocabulary });
     }
-    count("prompt", prompt_tokens, step.prompt.len())?;
-    count("output", output_tokens, step.output.len())?;
+    count("prompt", step.prompt_tokens, step.prompt.len())?;
+    count("output", step.output_tokens, step.output.len())?;
     logprobs(step)?;
     if !spans_cover(step) {
         return Err(Fault::Spans);
@@ -148,18 +149,24 @@ mod tests {
     fn fault(change: impl FnOnce(&mut Step)) -> Fault {
         let mut step = step();
         change(&mut step);
-        check(&step, None, None, Some(100)).expect_err("the step has a fault")
+        check(&step, Some(100)).expect_err("the step has a fault")
     }
 
     #[test]
     fn a_step_passes_with_the_counts_of_its_engine() {
-        assert_eq!(check(&step(), Some(3), Some(2), Some(6)), Ok(()));
-        assert_eq!(check(&step(), None, None, None), Ok(()));
+        let counted = Step {
+            prompt_tokens: Some(3),
+            output_tokens: Some(2),
+            ..step()
+        };
+        assert_eq!(check(&counted, Some(6)), Ok(()));
+        assert_eq!(check(&step(), None), Ok(()));
     }
 
     #[test]
     fn each_fault_is_named() {
         assert_eq!(fault(|s| s.output.clear()), Fault::Empty);
+        assert_eq!(fault(|s| s.prompt.clear()), Fault::NoPrompt);
         assert_eq!(
             fault(|s| s.output[0] = 100),
             Fault::Id {
@@ -213,6 +220,6 @@ mod tests {
             counted: 3,
             ids: 2,
         };
-        assert_eq!(check(&step(), Some(3), Some(3), None), Err(counted));
+        assert_eq!(fault(|s| s.output_tokens = Some(3)), counted);
     }
 }

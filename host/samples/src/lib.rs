@@ -20,7 +20,7 @@ mod prefix;
 mod step;
 
 pub use assemble::{Assembly, Exclusion, Sampled, Sequence, assemble};
-pub use batch::{Member, Scored, VersionRange, encode};
+pub use batch::{BatchError, Member, Scored, VersionRange, encode};
 pub use check::{Fault, check};
 pub use delta::{Delta, DeltaError, Deltas, restore};
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};

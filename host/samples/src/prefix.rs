@@ -1,7 +1,7 @@
 //! Hashes of all prefixes of a list of tokens, in one pass.
 
 /// Hash of a list of tokens that grows at its end: equal lists have equal hashes. Different ones
-/// may too, if somebody makes them so; what is found by a hash is compared or checked afterwards.
+/// may too, if somebody makes them so, and then spoils only the program that they are in.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct PrefixHash(u128);
 

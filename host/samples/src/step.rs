@@ -16,6 +16,10 @@ pub struct Step {
     pub output: Vec<i32>,
     /// Log-probability of each sampled token.
     pub logprobs: Vec<f32>,
+    /// Prompt tokens by the engine's own count, if it gave one.
+    pub prompt_tokens: Option<u64>,
+    /// Output tokens by the engine's own count, if it gave one.
+    pub output_tokens: Option<u64>,
     /// Weight versions of ranges of the output, in order.
     pub versions: Vec<Span>,
     /// Images and audio in the prompt, by position.

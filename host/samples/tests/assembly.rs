@@ -156,17 +156,17 @@ proptest! {
         steps in program(),
         seed in any::<u64>(),
     ) {
-        let assembly = assemble(&steps);
+        let assembly = assemble(&steps, None);
         prop_assert_eq!(violation(&steps, &assembly), None);
         let mut shuffled = steps.clone();
         let count = shuffled.len() as u64;
         shuffled.sort_by_key(|s| (s.number.wrapping_mul(seed | 1) % 97, s.number % count));
-        prop_assert_eq!(assemble(&shuffled), assembly);
+        prop_assert_eq!(assemble(&shuffled, None), assembly);
     }
 
     #[test]
     fn a_broken_assembly_is_noticed(steps in program()) {
-        let right = assemble(&steps);
+        let right = assemble(&steps, None);
         for break_it in BREAKS {
             let mut wrong = right.clone();
             break_it(&mut wrong);
@@ -239,7 +239,7 @@ fn a_conversation_that_only_grows_is_one_sequence() {
         step(2, &[1, 2, 3, 4], &[5]),
         step(3, &[1, 2, 3, 4, 5], &[6]),
     ];
-    let assembly = assemble(&steps);
+    let assembly = assemble(&steps, None);
     assert_eq!(assembly.sequences.len(), 1);
     assert_eq!(assembly.sequences[0].ids, [1, 2, 3, 4, 5, 6]);
     let ranges: Vec<_> = assembly.sequences[0]
@@ -254,7 +254,7 @@ fn a_conversation_that_only_grows_is_one_sequence() {
 #[test]
 fn a_history_of_equal_length_and_other_tokens_is_not_continued() {
     let steps = [step(1, &[1], &[2, 3]), step(2, &[1, 2, 9, 4], &[5])];
-    let assembly = assemble(&steps);
+    let assembly = assemble(&steps, None);
     assert_eq!((assembly.sequences.len(), assembly.roots), (2, 2));
 }
 
@@ -266,7 +266,7 @@ fn the_longest_step_is_continued_and_not_the_latest() {
         step(3, &[1], &[2]),
         step(4, &[1, 2, 3], &[4]),
     ];
-    let assembly = assemble(&steps);
+    let assembly = assemble(&steps, None);
     let last = assembly.sequences.last().expect("two sequences");
     assert_eq!(last.ids, [1, 2, 3, 4]);
 }
@@ -278,7 +278,7 @@ fn branches_share_a_trunk_that_is_trained_once() {
         step(2, &[1, 2, 7], &[3]),
         step(3, &[1, 2, 8], &[4]),
     ];
-    let assembly = assemble(&steps);
+    let assembly = assemble(&steps, None);
     let trained: Vec<Vec<u64>> = assembly
         .sequences
         .iter()
@@ -307,8 +307,8 @@ fn equal_placeholders_of_different_images_are_not_merged() {
         media: image(2),
         ..step(2, &[9, 1, 2], &[3])
     };
-    assert_eq!(assemble(&[first.clone(), same]).roots, 1);
-    assert_eq!(assemble(&[first, other]).roots, 2);
+    assert_eq!(assemble(&[first.clone(), same], None).roots, 1);
+    assert_eq!(assemble(&[first, other], None).roots, 2);
 }
 
 #[test]
@@ -317,17 +317,33 @@ fn a_retry_keeps_the_answer_that_arrived() {
         delivery: Delivery::Broken,
         ..step(1, &[1], &[2])
     };
-    let kept = assemble(&[lost.clone(), step(2, &[1], &[3])]);
+    let kept = assemble(&[lost.clone(), step(2, &[1], &[3])], None);
     assert_eq!(kept.excluded, [(1, Exclusion::Superseded)]);
     let unknown = Step {
         delivery: Delivery::Unknown,
         ..step(2, &[1], &[3])
     };
-    let neither = assemble(&[lost.clone(), unknown]);
+    let neither = assemble(&[lost.clone(), unknown], None);
     assert_eq!(neither.excluded.len(), 2);
     assert_eq!(neither.excluded[0].1, Exclusion::UnresolvedRetry);
     // A single answer that its client left is not a retry.
-    assert_eq!(assemble(&[lost]).excluded, []);
+    assert_eq!(assemble(&[lost], None).excluded, []);
+}
+
+#[test]
+fn what_was_continued_arrived_whatever_became_of_the_rest() {
+    let unknown = |number, output| Step {
+        delivery: Delivery::Unknown,
+        ..step(number, &[1], &[output])
+    };
+    let judge = Step {
+        foreign: true,
+        ..step(3, &[1, 2, 9], &[4])
+    };
+    let assembly = assemble(&[unknown(1, 2), unknown(2, 3), judge], None);
+    let excluded = [(2, Exclusion::Superseded), (3, Exclusion::Foreign)];
+    assert_eq!(assembly.excluded, excluded);
+    assert_eq!((assembly.sequences.len(), assembly.roots), (1, 1));
 }
 
 #[test]
@@ -336,7 +352,10 @@ fn another_models_step_is_context() {
         foreign: true,
         ..step(2, &[1, 2], &[3])
     };
-    let assembly = assemble(&[step(1, &[1], &[2]), judge, step(3, &[1, 2, 3], &[4])]);
+    let assembly = assemble(
+        &[step(1, &[1], &[2]), judge, step(3, &[1, 2, 3], &[4])],
+        None,
+    );
     assert_eq!(assembly.sequences.len(), 1);
     let trained: Vec<u64> = assembly.sequences[0]
         .sampled

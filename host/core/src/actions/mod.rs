@@ -188,7 +188,7 @@ impl Notified for Actions {
     }
 
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::ProgramOver { program } = notice {
+        if let Notice::ProgramOver { program, .. } = notice {
             self.program_over(program);
         }
     }

@@ -55,7 +55,7 @@ impl Notified for Tally {
     }
 
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::ProgramOver { program } = notice {
+        if let Notice::ProgramOver { program, .. } = notice {
             self.over.push((self.now, program.clone()));
         }
     }

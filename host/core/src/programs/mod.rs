@@ -44,6 +44,7 @@ use crate::actions::{ProgramsView, RankInputs};
 use crate::bindings::{Bindings, BoundJobs};
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice};
+use crate::training::LivePrograms;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::{Timestamp, WorkerId, World};
 
@@ -58,8 +59,8 @@ pub(crate) struct Programs {
     state: State,
     commands: VecDeque<ProgramCommand>,
     decisions: VecDeque<Decision>,
-    /// Keys of programs that ended with this event.
-    closed: Vec<Box<str>>,
+    /// Of the programs that ended with this event.
+    closed: Vec<Notice>,
     notices: VecDeque<Notice>,
     due: Due,
 }
@@ -152,9 +153,7 @@ impl Machine for Programs {
         self.settle_lines();
         self.due = Due::default();
         self.settle_tick();
-        let over = self.closed.drain(..);
-        self.notices
-            .extend(over.map(|program| Notice::ProgramOver { program }));
+        self.notices.extend(self.closed.drain(..));
     }
 
     fn poll_command(&mut self) -> Option<ProgramCommand> {
@@ -181,5 +180,11 @@ impl ProgramsView for Programs {
 
     fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs {
         self.memory_of(program, unplaced)
+    }
+}
+
+impl LivePrograms for Programs {
+    fn is_live(&self, program: &str) -> bool {
+        self.state.keys.contains_key(program)
     }
 }

@@ -1,7 +1,8 @@
 //! The bias account: what was begun, finished and served, so that what a policy leaves out of
 //! training shows.
 
-use crate::training::group::{End, Member};
+use crate::training::command::TrainingCommand;
+use crate::training::group::{End, Group, Member};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ impl Tally {
 pub struct Account {
     /// Members that began.
     pub begun: u64,
-    /// Members that came to an end of their own.
+    /// Members that came to an end of their own, counted when they leave their group.
     pub finished: Tally,
     /// Members that are in a batch.
     pub served: Tally,
@@ -52,4 +53,28 @@ pub struct Account {
     pub surplus: u64,
     /// Largest lag of any group that is in a batch.
     pub lag: u64,
+}
+
+impl Account {
+    /// Counts a member that is not trained.
+    pub(crate) fn lost(&mut self, program: &str, member: &Member, end: End) -> TrainingCommand {
+        if member.has_ended_well() {
+            self.finished.add(member);
+        }
+        self.lost.entry(end).or_default().add(member);
+        TrainingCommand::DropMember {
+            program: program.into(),
+            running: member.end.is_none() && end == End::Cut,
+        }
+    }
+
+    /// Counts a group that was put into a batch.
+    pub(crate) fn served(&mut self, batch: u64, group: &Group) {
+        let version = group.version().unwrap_or_default();
+        self.lag = self.lag.max((batch - 1).saturating_sub(version));
+        for member in group.members.values() {
+            self.finished.add(member);
+            self.served.add(member);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What is refused before it becomes an event.
 
-use crate::training::event::TrainingEvent;
+use crate::training::event::{MemberRef, TrainingEvent};
 use crate::training::job::Job;
 use crate::training::state::State;
 use crate::training::{GROUP_SIZE_MAX, Training};
@@ -10,6 +10,10 @@ use thiserror::Error;
 const JOBS_MAX: usize = 1_024;
 /// Groups of a job that are in no batch.
 const GROUPS_MAX: usize = 1_000_000;
+/// Programs of all jobs that may not begin yet.
+const HELD_MAX: usize = 100_000;
+/// Batches of a job since its last checkpoint.
+const BATCHES_MAX: usize = 10_000;
 
 /// Why something can't happen to a training run.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -36,8 +40,35 @@ pub enum TrainingError {
     /// A member ends once.
     #[error("program `{0}` has ended already")]
     Ended(Box<str>),
+    /// The program was a member and is not trained any more.
+    #[error("program `{0}` was cut or replaced; begin another one")]
+    Dropped(Box<str>),
+    /// The program belongs to another group.
+    #[error("program `{program}` is a member of group `{group}`; it can't be one of another")]
+    OtherGroup {
+        /// The program.
+        program: Box<str>,
+        /// Its group.
+        group: Box<str>,
+    },
+    /// Too many programs wait.
+    #[error("{HELD_MAX} programs wait until they may begin, which is the limit; begin fewer")]
+    Held,
+    /// Too many batches since the last checkpoint.
+    #[error(
+        "{BATCHES_MAX} batches are kept for a rollback, which is the limit; report a checkpoint"
+    )]
+    Batches,
+    /// The trainer went back to a checkpoint since.
+    #[error("lineage {named} is over; the job is in lineage {current}")]
+    Lineage {
+        /// The lineage that was named.
+        named: u32,
+        /// The job's.
+        current: u32,
+    },
     /// Too many jobs.
-    #[error("{JOBS_MAX} jobs are declared, which is the limit")]
+    #[error("{JOBS_MAX} jobs are declared, which is the limit; remove one")]
     Jobs,
     /// Too many groups.
     #[error(
@@ -113,42 +144,95 @@ impl State {
                     Ok(())
                 }
             }
-            TrainingEvent::BatchRequested { batch, .. } => job.check_batch(*batch, job.next_batch),
+            TrainingEvent::BatchRequested { batch, .. } => job.check_request(*batch),
+            // An event that comes again after a checkpoint changes nothing.
             TrainingEvent::BatchTrained { batch, .. }
-            | TrainingEvent::Checkpointed { batch, .. } => {
-                job.check_batch(*batch, job.next_batch - 1)
+            | TrainingEvent::Checkpointed { batch, .. } => job.check_exists(*batch),
+            TrainingEvent::RolledBack { batch, lineage, .. } => {
+                job.check_lineage(*lineage)?;
+                job.check_checkpoint(*batch)
             }
-            TrainingEvent::RolledBack { batch, .. } => job.check_checkpoint(*batch),
-            TrainingEvent::VersionTold { version, .. } => job.check_version(*version),
-            TrainingEvent::MemberArrived { .. } | TrainingEvent::MemberLeft { .. } => Ok(()),
+            TrainingEvent::VersionTold {
+                version, lineage, ..
+            } => {
+                job.check_lineage(*lineage)?;
+                job.check_version(*version)
+            }
+            TrainingEvent::MemberArrived { member } => self.check_arrival(job, member),
+            TrainingEvent::MemberLeft { .. } | TrainingEvent::JobRemoved { .. } => Ok(()),
             _ => job.check_member(event),
         }
+    }
+
+    fn check_arrival(&self, job: &Job, member: &MemberRef) -> Result<(), TrainingError> {
+        let program = &member.program;
+        let held = self.held.get(program).map(|held| (&held.job, &held.group));
+        let known = self.members.get(program).map(|(job, group)| (job, group));
+        if let Some((of, group)) = known.or(held) {
+            let is_same = *of == member.job && *group == member.group;
+            let other = || TrainingError::OtherGroup {
+                program: program.clone(),
+                group: group.clone(),
+            };
+            return if is_same { Ok(()) } else { Err(other()) };
+        }
+        let group = job.groups.get(&member.group);
+        if group.is_some_and(|g| g.outside.get(program) == Some(&false)) {
+            return Err(TrainingError::Dropped(program.clone()));
+        }
+        if group.is_none() && job.groups.len() >= GROUPS_MAX && !job.has_group(&member.group) {
+            return Err(TrainingError::Groups);
+        }
+        if self.held.len() >= HELD_MAX {
+            return Err(TrainingError::Held);
+        }
+        Ok(())
     }
 }
 
 impl Job {
-    fn check_batch(&self, batch: u64, last: u64) -> Result<(), TrainingError> {
-        let checkpoint = self.checkpoint;
-        if batch > last {
-            let next = self.next_batch;
+    fn check_exists(&self, batch: u64) -> Result<(), TrainingError> {
+        let next = self.next_batch;
+        if batch >= next {
+            return Err(TrainingError::BatchAhead { batch, next });
+        }
+        Ok(())
+    }
+
+    fn check_request(&self, batch: u64) -> Result<(), TrainingError> {
+        let (next, checkpoint) = (self.next_batch, self.checkpoint);
+        if batch > next {
             return Err(TrainingError::BatchAhead { batch, next });
         }
         if batch <= checkpoint {
             return Err(TrainingError::Released { batch, checkpoint });
         }
+        let is_new = batch == next;
+        if is_new && self.batches.len() >= BATCHES_MAX {
+            return Err(TrainingError::Batches);
+        }
         Ok(())
     }
 
     fn check_checkpoint(&self, batch: u64) -> Result<(), TrainingError> {
-        if batch == self.checkpoint {
+        let checkpoint = self.checkpoint;
+        if batch < checkpoint {
+            return Err(TrainingError::Released { batch, checkpoint });
+        }
+        self.check_exists(batch)
+    }
+
+    fn check_lineage(&self, named: u32) -> Result<(), TrainingError> {
+        let current = self.lineage;
+        if named == current {
             return Ok(());
         }
-        self.check_batch(batch, self.next_batch - 1)
+        Err(TrainingError::Lineage { named, current })
     }
 
     fn check_version(&self, told: u64) -> Result<(), TrainingError> {
         let last = self.next_batch - 1;
-        let current = self.version.unwrap_or(self.checkpoint);
+        let current = self.version.unwrap_or(self.rolled_back_to);
         if told < current {
             return Err(TrainingError::VersionFalls { told, current });
         }

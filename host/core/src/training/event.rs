@@ -106,6 +106,8 @@ pub enum TrainingEvent {
     VersionTold {
         /// The job.
         job: Box<str>,
+        /// The lineage that the trainer is in.
+        lineage: u32,
         /// The version: how many batches were trained.
         version: u64,
         /// Digest of the weights, if the trainer gave one.
@@ -119,11 +121,18 @@ pub enum TrainingEvent {
         /// The last batch in the checkpoint.
         batch: u64,
     },
+    /// A job was removed, with everything that it has.
+    JobRemoved {
+        /// The job.
+        job: Box<str>,
+    },
     /// The trainer went back to a checkpoint: later batches come again as they were, and later
     /// versions are abandoned.
     RolledBack {
         /// The job.
         job: Box<str>,
+        /// The lineage that ends with this.
+        lineage: u32,
         /// The last batch in the checkpoint.
         batch: u64,
     },
@@ -143,6 +152,7 @@ kinds! {
         BatchTrained = "batch_trained",
         VersionTold = "version_told",
         Checkpointed = "checkpointed",
+        JobRemoved = "job_removed",
         RolledBack = "rolled_back",
     }
 }
@@ -157,6 +167,7 @@ impl TrainingEvent {
             | Self::BatchTrained { job, .. }
             | Self::VersionTold { job, .. }
             | Self::Checkpointed { job, .. }
+            | Self::JobRemoved { job }
             | Self::RolledBack { job, .. } => job,
             Self::MemberArrived { member }
             | Self::MemberLeft { member }

@@ -67,6 +67,10 @@ impl<'de> Deserialize<'de> for Reward {
 pub struct Member {
     /// The version in service at its first token; until then, the one in service when it began.
     pub version: u64,
+    /// The version in service when it ended.
+    pub newest: u64,
+    /// It has sampled a token.
+    pub sampled: bool,
     /// How it ended, once it has.
     pub end: Option<End>,
     /// Tokens that it sampled.
@@ -83,12 +87,19 @@ impl Member {
     pub(crate) fn begun(version: u64) -> Self {
         Self {
             version,
+            newest: version,
+            sampled: false,
             end: None,
             tokens: 0,
             turns: 0,
             reward: None,
             sample: None,
         }
+    }
+
+    /// Whether it ended and can be trained.
+    pub fn has_ended_well(&self) -> bool {
+        self.end.is_some_and(End::is_trained)
     }
 }
 
@@ -99,17 +110,27 @@ pub struct Group {
     pub size: u16,
     /// Digest of what the client stored with it.
     pub content: Option<Box<str>>,
+    /// It came into being with a program that named it.
+    pub implicit: bool,
     /// Its place in the queue: lower ones go first.
     pub place: Place,
     /// Members by their programs; those that were lost are removed.
     pub members: BTreeMap<Box<str>, Member>,
     /// Members that it has lost since it was last queued.
     pub failures: u32,
-    /// How often it returned to the queue.
+    /// How often it returned to the queue because it had lost too many.
+    pub failed: u32,
+    /// How often it became too old.
     pub returned: u32,
     /// It is too old to be trained, and its programs run on.
     pub stale: bool,
+    /// Programs that are not its members any more, or never were: whether they came when it had
+    /// all of them.
+    pub outside: BTreeMap<Box<str>, bool>,
 }
+
+/// Programs outside of a group that are remembered.
+pub(crate) const OUTSIDE_MAX: usize = 4_096;
 
 /// A place in the queue of groups.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -121,6 +142,33 @@ pub struct Place {
 }
 
 impl Group {
+    pub(crate) fn new(size: u16, content: Option<Box<str>>, place: Place) -> Self {
+        Self {
+            size,
+            content,
+            implicit: false,
+            place,
+            members: BTreeMap::new(),
+            failures: 0,
+            failed: 0,
+            returned: 0,
+            stale: false,
+            outside: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a further program may become a member.
+    pub fn takes_members(&self) -> bool {
+        !self.stale && self.missing() > 0
+    }
+
+    /// Remembers that a program is no member, so that a later step does not make it one.
+    pub(crate) fn leave_out(&mut self, program: &str, surplus: bool) {
+        if self.outside.len() < OUTSIDE_MAX {
+            self.outside.insert(program.into(), surplus);
+        }
+    }
+
     /// Version of its oldest first token; `None` before any member began.
     pub fn version(&self) -> Option<u64> {
         self.members.values().map(|m| m.version).min()

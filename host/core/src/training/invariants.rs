@@ -2,6 +2,7 @@
 //! from scratch.
 
 use crate::training::Training;
+use crate::training::group::Group;
 use crate::training::job::Job;
 use std::collections::BTreeMap;
 
@@ -21,11 +22,11 @@ impl Training {
         assert_eq!(members, self.state.members, "members are found by program");
         for (program, held) in &self.state.held {
             let job = &self.state.jobs[&held.job];
-            assert!(
-                job.takes(&held.group),
-                "{program}: waits to become a member"
-            );
-            assert!(job.wait().is_some(), "{program}: waits for a reason");
+            let takes = job.groups[&held.group].takes_members();
+            assert!(takes, "{program}: waits to become a member");
+            assert!(job.wait(&held.group).is_some(), "{program}: for a reason");
+            let queued = &job.held[&held.group][&held.number];
+            assert_eq!(queued, program, "{program}: is found by its group");
         }
         assert!(self.touched.is_empty(), "all jobs are settled");
     }
@@ -33,10 +34,9 @@ impl Training {
 
 impl Job {
     fn assert_invariants(&self) {
-        let current = self.groups.values().filter(|g| !g.stale);
-        let begun: usize = current.map(|g| g.members.len()).sum();
-        assert_eq!(begun as u64, self.begun, "members in no batch");
-        // The bound may have been lowered after they began.
+        let has_begun = |g: &&Group| !g.stale && !g.members.is_empty();
+        let begun = self.groups.values().filter(has_begun).count();
+        assert_eq!(begun, self.begun.len(), "groups that have begun");
         let floor = self.settings.floor(self.next_batch);
         for (key, group) in &self.groups {
             let is_young = group.stale || group.version().is_none_or(|v| v >= floor);
@@ -64,6 +64,7 @@ impl Job {
                 let lag = (number - 1).saturating_sub(group.version().unwrap_or_default());
                 assert!(lag <= self.account.lag, "{key}: its lag is on the account");
                 assert!(!self.groups.contains_key(key), "{key}: served once");
+                assert!(self.finished.contains(key), "{key}: is remembered");
             }
         }
     }

@@ -2,13 +2,14 @@
 
 use crate::training::account::Account;
 use crate::training::command::{ServedGroup, TrainingCommand};
+use crate::training::finished::Finished;
 use crate::training::group::{End, Group, Member, Place};
 use crate::training::settings::{JobSettings, Stale};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A prompt that returned to the queue more often is given up.
-const RETURNED_MAX: u32 = 8;
+/// A prompt whose group lost too many members this often is given up.
+const FAILED_MAX: u32 = 8;
 
 /// A batch that was cut.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub struct Batch {
     pub trained: bool,
 }
 
-/// Why programs of a job wait.
+/// Why a program waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wait {
     /// Engines must have this version first: what they sample now would be too old.
@@ -27,10 +28,10 @@ pub enum Wait {
         /// The version.
         version: u64,
     },
-    /// As many programs as may have begun have begun: the trainer has to take a batch.
+    /// As many groups as may have begun have begun: the trainer has to take a batch.
     Trainer {
         /// That number.
-        begun: u64,
+        groups: usize,
     },
 }
 
@@ -41,8 +42,14 @@ pub struct Job {
     pub settings: JobSettings,
     /// Groups that are in no batch.
     pub groups: BTreeMap<Box<str>, Group>,
+    /// Those with members that are not too old, by the version of the oldest first token.
+    pub begun: BTreeSet<(u64, Box<str>)>,
     /// Those that can be served, oldest first.
     pub ready: BTreeSet<(u64, Place, Box<str>)>,
+    /// Programs that may not begin yet, in order of arrival, by group.
+    pub held: BTreeMap<Box<str>, BTreeMap<u64, Box<str>>>,
+    /// Keys of groups that were served or given up.
+    pub finished: Finished,
     /// Batches since the last checkpoint.
     pub batches: BTreeMap<u64, Batch>,
     /// Number of the next batch to cut; the first is 1.
@@ -53,10 +60,12 @@ pub struct Job {
     pub checkpoint: u64,
     /// The version that engines have; `None` after the trainer went back, until it says so.
     pub version: Option<u64>,
+    /// Digest of these weights, if the trainer gave one.
+    pub digest: Option<Box<str>>,
+    /// The batch that the trainer last went back to: no version of its lineage is older.
+    pub rolled_back_to: u64,
     /// How often the trainer went back: a version belongs to a lineage.
     pub lineage: u32,
-    /// Members of groups that are in no batch and not too old for one.
-    pub begun: u64,
     /// Groups submitted.
     pub submitted: u64,
     /// What became of members.
@@ -68,33 +77,36 @@ impl Job {
         Self {
             settings,
             groups: BTreeMap::new(),
+            begun: BTreeSet::new(),
             ready: BTreeSet::new(),
+            held: BTreeMap::new(),
+            finished: Finished::default(),
             batches: BTreeMap::new(),
             next_batch: 1,
             requested: 0,
             checkpoint: 0,
             version: Some(0),
+            digest: None,
+            rolled_back_to: 0,
             lineage: 0,
-            begun: 0,
             submitted: 0,
             account: Account::default(),
         }
     }
 
-    /// Takes new settings over. What is ready and too old is found again.
+    /// Takes new settings over.
     pub(crate) fn declare(&mut self, settings: JobSettings) {
         self.settings = settings;
-        self.ready.clear();
         let keys: Vec<Box<str>> = self.groups.keys().cloned().collect();
+        self.ready.clear();
         for key in keys {
-            self.note_ready(&key);
+            self.file(&key);
         }
     }
 
-    /// Whether a group is known: queued, running, ready or in a batch.
+    /// Whether a group is known: queued, begun, ready, in a batch, or served not long ago.
     pub fn has_group(&self, key: &str) -> bool {
-        let batched = self.batches.values().any(|b| b.groups.contains_key(key));
-        batched || self.groups.contains_key(key)
+        self.groups.contains_key(key) || self.finished.contains(key)
     }
 
     pub(crate) fn submit(&mut self, key: &str, size: Option<u16>, content: Option<Box<str>>) {
@@ -102,167 +114,169 @@ impl Job {
             return;
         }
         self.submitted += 1;
-        let group = Group {
-            size: size.unwrap_or(self.settings.group_size),
-            content,
-            place: Place {
-                fresh: true,
-                number: self.submitted,
-            },
-            members: BTreeMap::new(),
-            failures: 0,
-            returned: 0,
-            stale: false,
+        let size = size.unwrap_or(self.settings.group_size);
+        let place = Place {
+            fresh: true,
+            number: self.submitted,
         };
-        self.groups.insert(key.into(), group);
+        self.groups
+            .insert(key.into(), Group::new(size, content, place));
     }
 
-    /// Why no further program may begin, if none may.
-    pub fn wait(&self) -> Option<Wait> {
-        let floor = self.settings.floor(self.next_batch);
-        if self.version.is_none_or(|version| version < floor) {
-            return Some(Wait::Weights { version: floor });
-        }
-        let begun = self.settings.begun_max();
-        (self.begun >= begun).then_some(Wait::Trainer { begun })
+    /// Why no program of any group may begin, if none may.
+    pub fn waits_for_weights(&self) -> Option<Wait> {
+        let version = self.settings.floor(self.next_batch);
+        let is_old = self.version.is_none_or(|held| held < version);
+        is_old.then_some(Wait::Weights { version })
+    }
+
+    /// Why no program of this group may begin, if none may. A group that has begun gets all its
+    /// members, or it would never be ready.
+    pub fn wait(&self, key: &str) -> Option<Wait> {
+        let groups = self.settings.begun_max();
+        let has_begun = self.groups.get(key).is_some_and(|g| !g.members.is_empty());
+        let is_full = !has_begun && self.begun.len() >= groups;
+        let waits = self.waits_for_weights();
+        waits.or(is_full.then_some(Wait::Trainer { groups }))
     }
 
     /// Groups that need programs, in order, with how many they need.
     pub fn wanted(&self) -> impl Iterator<Item = (&str, usize)> {
-        let missing = self
-            .groups
-            .iter()
-            .filter(|(_, g)| !g.stale && g.missing() > 0);
+        let missing = self.groups.iter().filter(|(_, g)| g.takes_members());
         let mut in_order: Vec<_> = missing.collect();
         in_order.sort_by_key(|(_, group)| group.place);
         in_order.into_iter().map(|(key, g)| (&**key, g.missing()))
     }
 
-    /// Whether a program may become a member of a group.
-    pub(crate) fn takes(&self, key: &str) -> bool {
-        let group = self.groups.get(key);
-        group.is_some_and(|group| !group.stale && group.missing() > 0)
-    }
-
-    pub(crate) fn begin(&mut self, key: &str, program: &str) {
-        let version = self.version.unwrap_or_default();
-        if let Some(group) = self.groups.get_mut(key) {
-            group.members.insert(program.into(), Member::begun(version));
-            self.begun += 1;
-            self.account.begun += 1;
-        }
-    }
-
-    /// Changes a member, and finds out whether its group is ready then.
-    pub(crate) fn change(&mut self, key: &str, program: &str, change: impl FnOnce(&mut Member)) {
-        self.withdraw(key);
-        let group = self.groups.get_mut(key);
-        let Some(member) = group.and_then(|g| g.members.get_mut(program)) else {
-            self.note_ready(key);
-            return;
-        };
-        let had_ended = member.end.is_some();
-        change(member);
-        if !had_ended && member.end.is_some() {
-            self.account.finished.add(member);
-        }
-        self.note_ready(key);
-    }
-
-    /// Takes a group out of those that are ready, before it changes.
+    /// Takes a group out of the indexes before it changes; [`Job::file`] puts it back.
     fn withdraw(&mut self, key: &str) {
         if let Some(group) = self.groups.get(key)
             && let Some(version) = group.version()
         {
+            self.begun.remove(&(version, key.into()));
             self.ready.remove(&(version, group.place, key.into()));
         }
     }
 
-    fn note_ready(&mut self, key: &str) {
-        if let Some(group) = self.groups.get(key)
+    fn file(&mut self, key: &str) {
+        if let Some(group) = self.groups.get(key).filter(|group| !group.stale)
             && let Some(version) = group.version()
-            && self.is_ready(group)
         {
-            self.ready.insert((version, group.place, key.into()));
+            if self.is_ready(group) {
+                self.ready.insert((version, group.place, key.into()));
+            }
+            self.begun.insert((version, key.into()));
         }
+    }
+
+    pub(crate) fn begin(&mut self, key: &str, program: &str) {
+        let version = self.version.unwrap_or_default();
+        self.withdraw(key);
+        if let Some(group) = self.groups.get_mut(key) {
+            group.members.insert(program.into(), Member::begun(version));
+            self.account.begun += 1;
+        }
+        self.file(key);
+    }
+
+    /// Changes a member, and finds out whether its group is ready then.
+    pub(crate) fn change(
+        &mut self,
+        key: &str,
+        program: &str,
+        change: impl FnOnce(&mut Member),
+    ) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        let group = self.groups.get_mut(key);
+        if let Some(member) = group.and_then(|g| g.members.get_mut(program)) {
+            change(member);
+        }
+        self.file(key);
+        self.drop_if_over(key)
     }
 
     /// Removes a member; a group that has lost too many returns to the queue.
     pub(crate) fn lose(&mut self, key: &str, program: &str, end: End) -> Vec<TrainingCommand> {
         self.withdraw(key);
-        let Some(group) = self.groups.get_mut(key) else {
-            return Vec::new();
-        };
-        let Some(member) = group.members.remove(program) else {
-            self.note_ready(key);
-            return Vec::new();
-        };
-        self.account.lost.entry(end).or_default().add(&member);
-        if group.stale {
-            self.drop_finished();
-            return Vec::new();
-        }
-        group.failures += 1;
-        self.begun -= 1;
-        if group.failures > self.settings.failures_max {
-            return self.put_back(key, end);
-        }
-        Vec::new()
-    }
-
-    /// Drops all members of a group and queues its prompt again, before those that never began.
-    fn put_back(&mut self, key: &str, end: End) -> Vec<TrainingCommand> {
-        self.withdraw(key);
-        let Some(mut group) = self.groups.remove(key) else {
-            return Vec::new();
-        };
         let mut commands = Vec::new();
-        self.begun -= group.members.len() as u64;
-        for (program, member) in std::mem::take(&mut group.members) {
-            self.account.lost.entry(end).or_default().add(&member);
-            commands.push(TrainingCommand::DropMember {
-                program,
-                running: member.end.is_none(),
+        let mut has_failed = false;
+        if let Some(group) = self.groups.get_mut(key)
+            && let Some(member) = group.members.remove(program)
+        {
+            group.leave_out(program, false);
+            group.failures += 1;
+            has_failed = !group.stale && group.failures > self.settings.failures_max;
+            commands.push(self.account.lost(program, &member, end));
+        }
+        self.file(key);
+        if has_failed {
+            let group = self.groups.get_mut(key);
+            let failed = group.map_or(0, |group| {
+                group.failed += 1;
+                group.failed
             });
+            commands.extend(self.put_back(key));
+            if failed > FAILED_MAX {
+                self.groups.remove(key);
+                self.finished.insert(key);
+                self.account.never_served += 1;
+            }
         }
-        group.failures = 0;
-        group.returned += 1;
-        group.place.fresh = false;
-        self.account.returned += 1;
-        if group.returned > RETURNED_MAX {
-            self.account.never_served += 1;
-        } else {
-            self.groups.insert(key.into(), group);
-        }
+        commands.extend(self.drop_if_over(key));
         commands
     }
 
-    /// Whether a group can be served: each of its members ended well and has what the job waits for.
+    /// Removes a member whose program never came to a step: its client left.
+    pub(crate) fn forget(&mut self, key: &str, program: &str) {
+        self.withdraw(key);
+        if let Some(group) = self.groups.get_mut(key) {
+            group.members.remove(program);
+        }
+        self.file(key);
+    }
+
+    /// Drops all members of a group and queues its prompt again, before those that never began.
+    fn put_back(&mut self, key: &str) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        let Some(group) = self.groups.get_mut(key) else {
+            return Vec::new();
+        };
+        group.failures = 0;
+        group.place.fresh = false;
+        self.account.returned += 1;
+        let members = std::mem::take(&mut group.members);
+        let dropped = members.iter().map(|(program, member)| {
+            group.leave_out(program, false);
+            self.account.lost(program, member, End::Cut)
+        });
+        dropped.collect()
+    }
+
+    /// Whether a group can be served: each of its members ended well and has what the job waits
+    /// for.
     pub fn is_ready(&self, group: &Group) -> bool {
-        let settings = &self.settings;
         let is_complete = |m: &Member| {
-            m.end.is_some_and(End::is_trained)
-                && (!settings.rewarded || m.reward.is_some())
-                && (!settings.captured || m.sample.is_some())
+            m.has_ended_well()
+                && (!self.settings.rewarded || m.reward.is_some())
+                && (!self.settings.captured || m.sample.is_some())
         };
         !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
     }
 
-    /// Whether a group would become too old if the next batch were cut without it.
-    fn would_expire(&self, group: &Group) -> bool {
-        let floor = self.settings.floor(self.next_batch + 1);
-        !group.stale && group.version().is_some_and(|version| version < floor)
-    }
-
+    /// Whether the next batch waits for a group that would be too old afterwards. Once its
+    /// programs have ended, it waits only for what is still computed.
     fn is_waited_for(&self, group: &Group) -> bool {
         let waits =
             self.settings.stale == Stale::Wait || group.returned >= self.settings.starved_after;
-        waits && self.would_expire(group) && !self.is_ready(group)
+        let runs = group.running().next().is_some();
+        let is_complete =
+            group.missing() == 0 && group.members.values().all(Member::has_ended_well);
+        waits && !self.is_ready(group) && (runs || is_complete)
     }
 
     /// Cuts the next batch if the trainer waits for it and enough groups are ready.
     pub(crate) fn cut(&mut self, name: &str) -> Vec<TrainingCommand> {
-        let mut commands = Vec::new();
+        let mut commands = self.expire();
         while self.requested == self.next_batch {
             let Some(batch) = self.choose() else { break };
             let number = self.next_batch;
@@ -275,14 +289,9 @@ impl Job {
                 batch: number,
                 groups: served.collect(),
             });
-            for group in batch.groups.values() {
-                let version = group.version().unwrap_or_default();
-                self.account.lag = self.account.lag.max((number - 1).saturating_sub(version));
-                self.begun -= group.members.len() as u64;
-                group
-                    .members
-                    .values()
-                    .for_each(|m| self.account.served.add(m));
+            for (key, group) in &batch.groups {
+                self.finished.insert(key);
+                self.account.served(number, group);
             }
             self.batches.insert(number, batch);
             self.next_batch += 1;
@@ -294,13 +303,23 @@ impl Job {
     /// The oldest ready groups, if there are enough and none has to be waited for.
     fn choose(&mut self) -> Option<Batch> {
         let size = self.settings.batch_groups as usize;
-        if self.ready.len() < size || self.groups.values().any(|g| self.is_waited_for(g)) {
+        let floor = self.settings.floor(self.next_batch + 1);
+        let old = self
+            .begun
+            .iter()
+            .take_while(|(version, _)| *version < floor);
+        let mut old = old.filter_map(|(_, key)| self.groups.get(key));
+        if self.ready.len() < size || old.any(|group| self.is_waited_for(group)) {
             return None;
         }
         let mut groups = BTreeMap::new();
         while groups.len() < size {
-            let (_, _, key) = self.ready.pop_first()?;
-            groups.extend(self.groups.remove_entry(&key));
+            let (_, _, key) = self.ready.first().cloned()?;
+            self.withdraw(&key);
+            if let Some((key, mut group)) = self.groups.remove_entry(&key) {
+                group.outside.clear();
+                groups.insert(key, group);
+            }
         }
         Some(Batch {
             groups,
@@ -311,33 +330,43 @@ impl Job {
     /// Takes groups that are too old for the next batch out.
     fn expire(&mut self) -> Vec<TrainingCommand> {
         let floor = self.settings.floor(self.next_batch);
-        let is_old = |group: &Group| !group.stale && group.version().is_some_and(|v| v < floor);
-        let old = self.groups.iter().filter(|(_, group)| is_old(group));
-        let old: Vec<Box<str>> = old.map(|(key, _)| key.clone()).collect();
         let mut commands = Vec::new();
-        for key in old {
-            if self.settings.stale != Stale::Finish {
-                commands.extend(self.put_back(&key, End::Cut));
-                continue;
-            }
+        while let Some((version, key)) = self.begun.first().cloned()
+            && version < floor
+        {
             self.withdraw(&key);
             if let Some(group) = self.groups.get_mut(&key) {
-                group.stale = true;
-                self.begun -= group.members.len() as u64;
+                group.returned += 1;
+                group.stale = self.settings.stale == Stale::Finish;
+            }
+            if self.settings.stale == Stale::Finish {
+                commands.extend(self.drop_if_over(&key));
+            } else {
+                commands.extend(self.put_back(&key));
             }
         }
-        self.drop_finished();
         commands
     }
 
-    /// Forgets groups that are too old once all their programs have ended.
-    pub(crate) fn drop_finished(&mut self) {
+    /// Forgets a group that is too old, once nothing more is expected of it.
+    fn drop_if_over(&mut self, key: &str) -> Vec<TrainingCommand> {
+        let rewarded = self.settings.rewarded;
+        let is_over = |group: &Group| {
+            let is_done = |m: &Member| m.end.is_some() && (!rewarded || m.reward.is_some());
+            group.stale && group.members.values().all(is_done)
+        };
+        if !self.groups.get(key).is_some_and(is_over) {
+            return Vec::new();
+        }
+        self.account.never_served += 1;
+        self.finished.insert(key);
+        let group = self.groups.remove(key);
+        let members = group.map(|group| group.members).unwrap_or_default();
         let account = &mut self.account;
-        self.groups.retain(|_, group| {
-            let is_over = group.stale && group.running().next().is_none();
-            account.never_served += u64::from(is_over);
-            !is_over
-        });
+        let dropped = members
+            .iter()
+            .map(|(p, member)| account.lost(p, member, End::Cut));
+        dropped.collect()
     }
 
     pub(crate) fn trained(&mut self, batch: u64) {
@@ -352,20 +381,25 @@ impl Job {
     }
 
     /// Later batches come again. What was sampled with abandoned versions and is in no batch is
-    /// not trained.
+    /// not trained: groups with a token of a later version, or with one that may have.
     pub(crate) fn roll_back(&mut self, checkpoint: u64) -> Vec<TrainingCommand> {
+        let newest = self.version.unwrap_or(u64::MAX);
         self.lineage += 1;
-        self.version = None;
-        for batch in self.batches.values_mut() {
-            batch.trained = false;
+        (self.version, self.digest) = (None, None);
+        self.rolled_back_to = checkpoint;
+        for batch in self.batches.range_mut(checkpoint + 1..) {
+            batch.1.trained = false;
         }
-        let is_abandoned = |group: &Group| group.members.values().any(|m| m.version > checkpoint);
-        let abandoned = self
-            .groups
-            .iter()
-            .filter(|(_, g)| !g.stale && is_abandoned(g));
-        let abandoned: Vec<Box<str>> = abandoned.map(|(key, _)| key.clone()).collect();
-        let keys = abandoned.iter();
-        keys.flat_map(|key| self.put_back(key, End::Cut)).collect()
+        let is_abandoned = |member: &Member| match member.end {
+            Some(_) => member.newest > checkpoint,
+            None => newest > checkpoint,
+        };
+        let begun = self.begun.iter().filter(|(_, key)| {
+            let group = self.groups.get(key);
+            group.is_some_and(|g| g.members.values().any(is_abandoned))
+        });
+        let abandoned: Vec<Box<str>> = begun.map(|(_, key)| key.clone()).collect();
+        let put_back = abandoned.iter().flat_map(|key| self.put_back(key));
+        put_back.collect()
     }
 }

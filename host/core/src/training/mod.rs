@@ -16,7 +16,8 @@
 //! 2. No program begins while engines have an older version than the floor of the next batch.
 //! 3. When a batch is cut, groups below the next floor are cut, run on, or were waited for
 //!    ([`Stale`]).
-//! 4. At most `(pipeline + 1) * batch_groups * group_size` programs are begun and in no batch.
+//! 4. At most `(pipeline + 1) * batch_groups` groups have begun and are in no batch. One that has
+//!    begun gets all its members.
 //! 5. A prompt whose group was cut returns to the head of the queue; after some returns it is
 //!    waited for.
 //! 6. Older groups are served first.
@@ -25,6 +26,7 @@ mod account;
 mod check;
 mod command;
 mod event;
+mod finished;
 mod group;
 mod invariants;
 mod job;
@@ -35,6 +37,7 @@ pub use account::{Account, Tally};
 pub use check::TrainingError;
 pub use command::{ServedGroup, TrainingCommand};
 pub use event::{MemberRef, TrainingEvent};
+pub use finished::Finished;
 pub use group::{End, Group, Member, Place, Reward};
 pub use job::{Batch, Job, Wait};
 pub use settings::{BATCH_GROUPS_MAX, GROUP_SIZE_MAX, JobSettings, LAG_MAX, Stale};
@@ -45,6 +48,12 @@ use crate::machine::{Machine, Notice, Notified};
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::Timestamp;
 
+/// What training runs read of programs.
+pub(crate) trait LivePrograms {
+    /// Whether this program is live.
+    fn is_live(&self, program: &str) -> bool;
+}
+
 /// The machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Training {
@@ -53,6 +62,8 @@ pub(crate) struct Training {
     notices: VecDeque<Notice>,
     /// Jobs that something happened to.
     touched: BTreeSet<Box<str>>,
+    /// The daemon restarted with this event.
+    restarted: bool,
 }
 
 impl Training {
@@ -67,62 +78,92 @@ impl Training {
         &self.state
     }
 
-    fn over(&mut self, program: &str) {
-        let Some((job, group)) = self.state.members.get(program).cloned() else {
-            return;
-        };
-        let run = self.state.jobs.get(&job);
-        let member = run.and_then(|r| r.groups.get(&group)?.members.get(program));
-        if member.is_some_and(|m| m.end.is_none()) {
-            self.end(&job, &group, program, End::Aborted);
-        }
+    /// A program that is a member of a group and has not ended.
+    fn running(&self, program: &str) -> Option<MemberRef> {
+        let (job, group) = self.state.members.get(program)?;
+        let groups = &self.state.jobs.get(job)?.groups;
+        let member = groups.get(group)?.members.get(program)?;
+        member.end.is_none().then(|| MemberRef {
+            job: job.clone(),
+            group: group.clone(),
+            program: program.into(),
+        })
     }
 
-    fn end(&mut self, job: &str, group: &str, program: &str, end: End) {
-        let Some(run) = self.state.jobs.get_mut(job) else {
+    /// Its end was not reported before: it came to its own if its last step was answered.
+    fn over(&mut self, program: &str, whole: bool, tokens: u64, turns: u32) {
+        let Some(member) = self.running(program) else {
             return;
         };
-        if end.is_trained() {
-            run.change(group, program, |member| {
-                member.end.get_or_insert(end);
-            });
-            run.drop_finished();
-        } else {
-            let commands = run.lose(group, program, end);
-            self.state.members.remove(program);
-            self.carry(commands);
+        let end = if whole { End::Completed } else { End::Aborted };
+        self.end(&member, end, tokens, turns);
+    }
+
+    fn end(&mut self, at: &MemberRef, end: End, tokens: u64, turns: u32) {
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let newest = job.version.unwrap_or(u64::MAX);
+        let mut commands = job.change(&at.group, &at.program, |member| {
+            (member.tokens, member.turns, member.newest) = (tokens, turns, newest);
+            member.end = end.is_trained().then_some(end).or(member.end);
+        });
+        if !end.is_trained() {
+            commands.extend(job.lose(&at.group, &at.program, end));
         }
-        self.touched.insert(job.into());
+        self.carry(commands);
+        self.touched.insert(at.job.clone());
     }
 
     fn first_token(&mut self, program: &str) {
-        let Some((job, group)) = self.state.members.get(program).cloned() else {
+        let Some(at) = self.running(program) else {
             return;
         };
-        if let Some(run) = self.state.jobs.get_mut(&job)
-            && let Some(version) = run.version
-        {
-            run.change(&group, program, |member| member.version = version);
-        }
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let version = job.version;
+        let commands = job.change(&at.group, program, |member| {
+            if !member.sampled {
+                member.sampled = true;
+                member.version = version.unwrap_or(member.version);
+            }
+        });
+        self.carry(commands);
+        self.touched.insert(at.job);
     }
 
-    /// Passes commands on, and forgets the members that they drop.
+    /// Passes commands on, and forgets the members that they are about.
     fn carry(&mut self, commands: Vec<TrainingCommand>) {
         for command in commands {
-            if let TrainingCommand::DropMember { program, running } = &command {
-                self.state.members.remove(program);
-                if *running {
-                    let program = program.clone();
-                    self.notices.push_back(Notice::ProgramCut { program });
-                }
-            }
-            if let TrainingCommand::ServeBatch { groups, .. } = &command {
-                for program in groups.iter().flat_map(|group| &group.programs) {
+            match &command {
+                TrainingCommand::DropMember { program, running } => {
                     self.state.members.remove(program);
+                    if *running {
+                        let program = program.clone();
+                        self.notices.push_back(Notice::ProgramCut { program });
+                    }
                 }
+                TrainingCommand::ServeBatch { groups, .. } => {
+                    for program in groups.iter().flat_map(|group| &group.programs) {
+                        self.state.members.remove(program);
+                    }
+                }
+                TrainingCommand::AdmitMember { .. } => {}
             }
             self.commands.push_back(command);
         }
+    }
+
+    /// Members that began and whose first step was lost with the daemon are none.
+    fn forget_unopened(&mut self, programs: &dyn LivePrograms) {
+        let members = self.state.members.keys();
+        let gone = members.filter(|program| !programs.is_live(program));
+        let gone: Vec<Box<str>> = gone.cloned().collect();
+        for program in gone {
+            self.state.leave(&program);
+        }
+        self.touched.extend(self.state.jobs.keys().cloned());
     }
 
     fn settle_job(&mut self, name: &str) {
@@ -136,89 +177,107 @@ impl Training {
     }
 
     fn transition(&mut self, event: &TrainingEvent) {
-        let job = event.job();
-        if let TrainingEvent::JobDeclared { settings, .. } = event {
-            let settings = settings.as_ref().clone().within_bounds();
-            self.state.declare(job, settings);
-        }
-        let Some(run) = self.state.jobs.get_mut(job) else {
-            return;
-        };
-        self.touched.insert(job.into());
+        let name = event.job();
+        self.touched.insert(name.into());
         match event {
-            TrainingEvent::JobDeclared { .. } => {}
-            TrainingEvent::GroupSubmitted {
-                group,
-                size,
-                content,
-                ..
-            } => run.submit(group, *size, content.clone()),
+            TrainingEvent::JobDeclared { settings, .. } => {
+                let settings = settings.as_ref().clone().within_bounds();
+                self.state.declare(name, settings);
+            }
+            TrainingEvent::JobRemoved { .. } => {
+                let commands = self.state.remove_job(name);
+                self.carry(commands);
+            }
             TrainingEvent::MemberArrived { member } => {
-                run.submit(&member.group, None, None);
-                self.state.hold(member);
+                let admitted = self.state.arrive(member);
+                self.commands.extend(admitted);
             }
-            TrainingEvent::MemberLeft { member } => {
-                self.state.held.remove(&member.program);
-            }
+            TrainingEvent::MemberLeft { member } => self.state.leave(&member.program),
             TrainingEvent::MemberEnded {
                 member,
                 end,
                 tokens,
                 turns,
             } => {
-                run.change(&member.group, &member.program, |m| {
-                    (m.tokens, m.turns) = (*tokens, *turns);
-                });
-                self.end(job, &member.group, &member.program, *end);
+                if self.running(&member.program).as_ref() == Some(member) {
+                    self.end(member, *end, *tokens, *turns);
+                }
             }
+            TrainingEvent::RewardFailed { member, .. } => {
+                let job = self.state.jobs.get_mut(name);
+                let lost = job.map(|j| j.lose(&member.group, &member.program, End::RewardFailed));
+                self.carry(lost.unwrap_or_default());
+            }
+            _ => self.change_job(name, event),
+        }
+    }
+
+    fn change_job(&mut self, name: &str, event: &TrainingEvent) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let mut commands = Vec::new();
+        match event {
+            TrainingEvent::GroupSubmitted {
+                group,
+                size,
+                content,
+                ..
+            } => job.submit(group, *size, content.clone()),
             TrainingEvent::SampleStored {
                 member,
                 sample,
                 tokens,
                 version,
-            } => run.change(&member.group, &member.program, |m| {
-                m.sample = Some(sample.clone());
-                m.tokens = *tokens;
-                m.version = version.map_or(m.version, |v| v.min(m.version));
-            }),
+            } => {
+                commands = job.change(&member.group, &member.program, |m| {
+                    m.sample = Some(sample.clone());
+                    m.tokens = *tokens;
+                    m.version = version.map_or(m.version, |v| v.min(m.version));
+                });
+            }
             TrainingEvent::RewardGiven { member, reward } => {
-                run.change(&member.group, &member.program, |m| m.reward = Some(*reward));
+                commands = job.change(&member.group, &member.program, |m| {
+                    m.reward = Some(*reward);
+                });
             }
-            TrainingEvent::RewardFailed { member, .. } => {
-                self.end(job, &member.group, &member.program, End::RewardFailed);
+            TrainingEvent::BatchRequested { batch, .. } => {
+                job.requested = job.requested.max(*batch);
             }
-            TrainingEvent::BatchRequested { batch, .. } => run.requested = *batch,
-            TrainingEvent::BatchTrained { batch, .. } => run.trained(*batch),
-            TrainingEvent::VersionTold { version, .. } => run.version = Some(*version),
-            TrainingEvent::Checkpointed { batch, .. } => run.checkpoint(*batch),
-            TrainingEvent::RolledBack { batch, .. } => {
-                let commands = run.roll_back(*batch);
-                self.carry(commands);
-            }
+            TrainingEvent::BatchTrained { batch, .. } => job.trained(*batch),
+            TrainingEvent::VersionTold {
+                version, digest, ..
+            } => (job.version, job.digest) = (Some(*version), digest.clone()),
+            TrainingEvent::Checkpointed { batch, .. } => job.checkpoint(*batch),
+            TrainingEvent::RolledBack { batch, .. } => commands = job.roll_back(*batch),
+            _ => {}
         }
+        self.carry(commands);
     }
 }
 
 impl Machine for Training {
     type Event = TrainingEvent;
     type Command = TrainingCommand;
-    type View = ();
+    type View = dyn LivePrograms;
 
     fn advance(&mut self, _: Timestamp) {}
 
-    fn apply(&mut self, event: &TrainingEvent, (): &()) {
+    fn apply(&mut self, event: &TrainingEvent, _: &Self::View) {
         self.transition(event);
     }
 
-    /// The requests of waiting programs were lost with the daemon that held them; their clients ask
-    /// again.
     fn daemon(&mut self, event: &DaemonEvent) {
         if matches!(event, DaemonEvent::DaemonRestarted) {
-            self.state.held.clear();
+            self.state.forget_held();
+            self.restarted = true;
         }
     }
 
-    fn settle(&mut self, (): &()) {
+    fn settle(&mut self, programs: &Self::View) {
+        if std::mem::take(&mut self.restarted) {
+            self.forget_unopened(programs);
+        }
         while let Some(job) = self.touched.pop_first() {
             self.settle_job(&job);
         }
@@ -245,7 +304,12 @@ impl Notified for Training {
     fn notice(&mut self, notice: &Notice) {
         match notice {
             Notice::FirstToken { program } => self.first_token(program),
-            Notice::ProgramOver { program } => self.over(program),
+            Notice::ProgramOver {
+                program,
+                whole,
+                tokens,
+                steps,
+            } => self.over(program, *whole, *tokens, *steps),
             _ => {}
         }
     }

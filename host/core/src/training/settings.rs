@@ -84,9 +84,9 @@ impl JobSettings {
         batch.saturating_sub(1).saturating_sub(self.lag_max)
     }
 
-    /// Programs that may have begun and are in no batch yet.
-    pub fn begun_max(&self) -> u64 {
-        let groups = u64::from(self.batch_groups) * u64::from(self.group_size);
-        groups * (self.pipeline + 1)
+    /// Groups that may have begun and are in no batch yet.
+    pub fn begun_max(&self) -> usize {
+        let groups = u64::from(self.batch_groups).saturating_mul(self.pipeline + 1);
+        usize::try_from(groups).unwrap_or(usize::MAX)
     }
 }

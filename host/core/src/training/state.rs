@@ -2,7 +2,7 @@
 
 use crate::training::command::TrainingCommand;
 use crate::training::event::MemberRef;
-use crate::training::group::Place;
+use crate::training::group::Group;
 use crate::training::job::Job;
 use crate::training::settings::JobSettings;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct State {
     pub members: BTreeMap<Box<str>, (Box<str>, Box<str>)>,
     /// Programs that may not begin yet.
     pub held: BTreeMap<Box<str>, Held>,
-    /// Programs that were held.
+    /// Programs that arrived.
     pub arrivals: u64,
 }
 
@@ -41,52 +41,147 @@ impl State {
         }
     }
 
-    /// A member of a group begins once; steps of one that has begun go on.
-    pub(crate) fn hold(&mut self, member: &MemberRef) {
-        if self.members.contains_key(&member.program) {
-            return;
+    /// A program begins once: it waits for that now, unless its group has all its members.
+    pub(crate) fn arrive(&mut self, member: &MemberRef) -> Option<TrainingCommand> {
+        let program = &member.program;
+        let is_known = self.members.contains_key(program) || self.held.contains_key(program);
+        let job = self.jobs.get_mut(&member.job).filter(|_| !is_known)?;
+        if !job.has_group(&member.group) {
+            job.submit(&member.group, None, None);
+            if let Some(group) = job.groups.get_mut(&member.group) {
+                group.implicit = true;
+            }
         }
-        self.arrivals += 1;
-        let held = Held {
-            job: member.job.clone(),
-            group: member.group.clone(),
-            number: self.arrivals,
-        };
-        self.held.insert(member.program.clone(), held);
+        let group = job.groups.get_mut(&member.group);
+        let takes =
+            |g: &&mut crate::training::Group| g.takes_members() && !g.outside.contains_key(program);
+        if group.as_ref().is_some_and(takes) {
+            self.arrivals += 1;
+            let queue = job.held.entry(member.group.clone()).or_default();
+            queue.insert(self.arrivals, program.clone());
+            let held = Held {
+                job: member.job.clone(),
+                group: member.group.clone(),
+                number: self.arrivals,
+            };
+            self.held.insert(program.clone(), held);
+            return None;
+        }
+        if let Some(group) = group.filter(|g| !g.outside.contains_key(program)) {
+            group.leave_out(program, true);
+            job.account.surplus += 1;
+        }
+        Some(TrainingCommand::AdmitMember {
+            program: program.clone(),
+            surplus: true,
+        })
     }
 
-    /// Begins held programs as long as the job lets any begin, in the order of their groups.
+    /// The client of a program left before it came to a step.
+    pub(crate) fn leave(&mut self, program: &str) {
+        if let Some(held) = self.unhold(program) {
+            let Some(job) = self.jobs.get_mut(&held.job) else {
+                return;
+            };
+            let is_waited_for = job.held.contains_key(&held.group);
+            let group = job.groups.get(&held.group);
+            let is_empty = group.is_some_and(|g| g.implicit && g.members.is_empty());
+            if is_empty && !is_waited_for {
+                job.groups.remove(&held.group);
+            }
+            return;
+        }
+        let Some((job, group)) = self.members.get(program) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(job) else {
+            return;
+        };
+        let member = job.groups.get(group).and_then(|g| g.members.get(program));
+        if member.is_some_and(|m| !m.sampled && m.end.is_none()) {
+            job.forget(group, program);
+            self.members.remove(program);
+        }
+    }
+
+    fn unhold(&mut self, program: &str) -> Option<Held> {
+        let held = self.held.remove(program)?;
+        let job = self.jobs.get_mut(&held.job)?;
+        if let Some(queue) = job.held.get_mut(&held.group) {
+            queue.remove(&held.number);
+            if queue.is_empty() {
+                job.held.remove(&held.group);
+            }
+        }
+        Some(held)
+    }
+
+    /// The requests of held programs were lost with the daemon that had them.
+    pub(crate) fn forget_held(&mut self) {
+        self.held.clear();
+        self.jobs.values_mut().for_each(|job| job.held.clear());
+    }
+
+    /// Begins held programs as long as their groups let any begin, in the order of the groups.
     pub(crate) fn admit(&mut self, name: &str) -> Vec<TrainingCommand> {
-        let Some(job) = self.jobs.get_mut(name) else {
+        let Some(job) = self.jobs.get(name) else {
             return Vec::new();
         };
-        let of_job = self.held.iter().filter(|(_, held)| &*held.job == name);
-        let mut waiting: Vec<(Option<Place>, u64, Box<str>)> = of_job
-            .map(|(program, held)| {
-                let group = job.groups.get(&held.group);
-                (group.map(|g| g.place), held.number, program.clone())
-            })
+        let place = |key: &str| job.groups.get(key).map(|group| group.place);
+        let mut groups: Vec<_> = job
+            .held
+            .keys()
+            .map(|key| (place(key), key.clone()))
             .collect();
-        waiting.sort_unstable();
+        groups.sort_unstable();
         let mut admitted = Vec::new();
-        for (_, _, program) in waiting {
-            let Some(held) = self.held.get(&program) else {
-                continue;
-            };
-            let surplus = !job.takes(&held.group);
-            if surplus {
-                // It is treated like any other program.
-                job.account.surplus += 1;
-            } else if job.wait().is_some() {
-                continue;
-            } else {
-                job.begin(&held.group, &program);
-                let member = (held.job.clone(), held.group.clone());
-                self.members.insert(program.clone(), member);
+        for (_, key) in groups {
+            while let Some(command) = self.admit_one(name, &key) {
+                admitted.push(command);
             }
-            self.held.remove(&program);
-            admitted.push(TrainingCommand::AdmitMember { program, surplus });
         }
         admitted
+    }
+
+    fn admit_one(&mut self, name: &str, key: &str) -> Option<TrainingCommand> {
+        let job = self.jobs.get_mut(name)?;
+        let program = job.held.get(key)?.values().next()?.clone();
+        let takes = job.groups.get(key).is_some_and(Group::takes_members);
+        if takes && job.wait(key).is_some() {
+            return None;
+        }
+        if takes {
+            job.begin(key, &program);
+            let member = (name.into(), key.into());
+            self.members.insert(program.clone(), member);
+        } else if let Some(group) = job.groups.get_mut(key) {
+            group.leave_out(&program, true);
+            job.account.surplus += 1;
+        }
+        self.unhold(&program);
+        Some(TrainingCommand::AdmitMember {
+            program,
+            surplus: !takes,
+        })
+    }
+
+    /// Removes a job; its members run on as programs like any others.
+    pub(crate) fn remove_job(&mut self, name: &str) -> Vec<TrainingCommand> {
+        let waiting = self.held.iter().filter(|(_, held)| &*held.job == name);
+        let waiting: Vec<Box<str>> = waiting.map(|(program, _)| program.clone()).collect();
+        let mut commands = Vec::new();
+        for program in waiting {
+            self.held.remove(&program);
+            let surplus = true;
+            commands.push(TrainingCommand::AdmitMember { program, surplus });
+        }
+        let job = self.jobs.remove(name);
+        let groups = job.into_iter().flat_map(|job| job.groups.into_values());
+        let members = groups.flat_map(|group| group.members.into_keys());
+        commands.extend(members.map(|program| TrainingCommand::DropMember {
+            program,
+            running: false,
+        }));
+        commands
     }
 }

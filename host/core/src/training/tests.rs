@@ -3,6 +3,15 @@
 use super::*;
 use crate::machine::Machine;
 
+/// None is live after a restart.
+struct NoPrograms;
+
+impl LivePrograms for NoPrograms {
+    fn is_live(&self, _: &str) -> bool {
+        false
+    }
+}
+
 /// A run with its machine.
 struct Run {
     machine: Training,
@@ -45,7 +54,7 @@ impl Run {
     }
 
     fn event(&mut self, event: &TrainingEvent) {
-        self.machine.apply(event, &());
+        self.machine.apply(event, &NoPrograms);
         self.settle();
     }
 
@@ -61,7 +70,7 @@ impl Run {
     }
 
     fn settle(&mut self) {
-        self.machine.settle(&());
+        self.machine.settle(&NoPrograms);
         self.machine.assert_invariants();
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
@@ -121,12 +130,30 @@ impl Run {
     }
 
     fn told(&mut self, version: u64) {
-        let (job, digest) = ("job".into(), None);
-        self.event(&TrainingEvent::VersionTold {
-            job,
+        let told = self.version_told(version);
+        self.event(&told);
+    }
+
+    fn version_told(&self, version: u64) -> TrainingEvent {
+        TrainingEvent::VersionTold {
+            job: "job".into(),
+            lineage: self.job().lineage,
             version,
-            digest,
-        });
+            digest: None,
+        }
+    }
+
+    fn rolled_back(batch: u64, lineage: u32) -> TrainingEvent {
+        TrainingEvent::RolledBack {
+            job: "job".into(),
+            lineage,
+            batch,
+        }
+    }
+
+    fn arrived(&self, group: &str, program: &str) -> Result<(), TrainingError> {
+        let member = Self::member(group, program);
+        self.machine.check(&TrainingEvent::MemberArrived { member })
     }
 
     fn groups_of(&self, batch: u64) -> Vec<&str> {
@@ -179,11 +206,14 @@ fn without_lag_programs_wait_for_weights_and_the_run_goes_on() {
         assert_eq!(run.groups_of(batch).len(), 2, "batch {batch}");
         let early = run.open(&format!("c{batch}"));
         assert!(!run.admitted.contains(&early));
-        assert_eq!(run.job().wait(), Some(Wait::Weights { version: batch }));
+        assert_eq!(
+            run.job().waits_for_weights(),
+            Some(Wait::Weights { version: batch })
+        );
         let member = Run::member(&format!("c{batch}"), &early);
         run.event(&TrainingEvent::MemberLeft { member });
         run.told(batch);
-        assert_eq!(run.job().wait(), None);
+        assert_eq!(run.job().waits_for_weights(), None);
     }
     assert_eq!(run.job().account.lag, 0);
 }
@@ -222,7 +252,7 @@ fn a_prompt_that_returned_too_often_is_waited_for() {
         starved_after: 0,
         ..Run::settings(1)
     });
-    let slow = run.open("slow");
+    let slow = [run.open("slow"), run.open("slow")];
     for batch in 1..=2_u64 {
         run.complete(&format!("a{batch}"));
         run.complete(&format!("b{batch}"));
@@ -234,8 +264,10 @@ fn a_prompt_that_returned_too_often_is_waited_for() {
         1,
         "batch 2 would leave the slow group behind"
     );
-    run.event(&Run::ended("slow", &slow, End::Completed));
-    run.complete("slow");
+    for program in slow {
+        assert_eq!(run.groups_of(2), [""; 0]);
+        run.event(&Run::ended("slow", &program, End::Completed));
+    }
     assert_eq!(run.groups_of(2), ["a2", "slow"], "the oldest go first");
 }
 
@@ -277,7 +309,12 @@ fn a_lost_member_is_replaced_and_a_group_that_loses_too_many_returns() {
     });
     run.open("a");
     let lost = run.open("a");
-    run.notice(&Notice::ProgramOver { program: lost });
+    run.notice(&Notice::ProgramOver {
+        program: lost,
+        whole: false,
+        tokens: 3,
+        steps: 1,
+    });
     assert_eq!(run.job().wanted().collect::<Vec<_>>(), [("a", 1)]);
     let failed = run.open("a");
     run.event(&Run::ended("a", &failed, End::EnvironmentFailed));
@@ -302,7 +339,7 @@ fn no_more_programs_begin_than_the_next_batches_hold() {
         run.open(group);
     }
     assert_eq!(run.admitted.len(), 8, "two batches of two groups of two");
-    assert_eq!(run.job().wait(), Some(Wait::Trainer { begun: 8 }));
+    assert_eq!(run.job().wait("e"), Some(Wait::Trainer { groups: 4 }));
     for group in ["a", "b"] {
         let members: Vec<_> = run.job().groups[group].members.keys().cloned().collect();
         for program in members {
@@ -329,15 +366,12 @@ fn after_a_rollback_the_same_batches_come_and_newer_tokens_are_dropped() {
     run.event(&checkpointed);
     let before = run.job().batches.clone();
     let newer = run.open("new");
-    run.event(&TrainingEvent::RolledBack {
-        job: "job".into(),
-        batch: 1,
-    });
+    run.event(&Run::rolled_back(1, 0));
     assert_eq!(run.job().batches.keys().collect::<Vec<_>>(), [&2, &3]);
     assert_eq!(run.job().batches, before, "byte for byte");
     assert_eq!(run.cut, [newer], "version 3 was abandoned");
     assert_eq!((run.job().lineage, run.job().version), (1, None));
-    assert!(matches!(run.job().wait(), Some(Wait::Weights { .. })));
+    assert!(run.job().waits_for_weights().is_some());
 }
 
 #[test]
@@ -353,13 +387,9 @@ fn what_is_wrong_changes_nothing_and_is_named() {
         run.try_event(&request(2)),
         Err(TrainingError::BatchAhead { batch: 2, next: 1 })
     );
-    let told = |version| TrainingEvent::VersionTold {
-        job: job.clone(),
-        version,
-        digest: None,
-    };
+    let ahead = run.version_told(1);
     assert_eq!(
-        run.try_event(&told(1)),
+        run.try_event(&ahead),
         Err(TrainingError::VersionAhead { told: 1, last: 0 })
     );
     let other = TrainingEvent::Checkpointed {
@@ -375,8 +405,9 @@ fn what_is_wrong_changes_nothing_and_is_named() {
     run.complete("b");
     run.request(1);
     run.told(1);
+    let older = run.version_told(0);
     assert_eq!(
-        run.try_event(&told(0)),
+        run.try_event(&older),
         Err(TrainingError::VersionFalls {
             told: 0,
             current: 1
@@ -397,4 +428,157 @@ fn a_reward_keeps_every_bit_in_the_journal() {
         );
     }
     assert!(serde_json::from_str::<Reward>("\"NaN\"").is_err());
+}
+
+/// One sample of each prompt first: none of the groups would ever be complete if members, not
+/// groups, were counted.
+#[test]
+fn a_group_that_has_begun_gets_all_its_members() {
+    let mut run = Run::new(Run::settings(1));
+    let groups = ["a", "b", "c", "d", "e", "f"];
+    for group in groups.into_iter().chain(groups) {
+        run.open(group);
+    }
+    assert_eq!(run.admitted.len(), 8, "two of each of the first four");
+    assert_eq!(run.job().wait("a"), None);
+    assert_eq!(run.job().wait("e"), Some(Wait::Trainer { groups: 4 }));
+}
+
+#[test]
+fn a_program_that_was_dropped_does_not_become_a_member_again() {
+    let mut run = Run::new(Run::settings(1));
+    let (lost, surplus) = (run.open("a"), run.open("a"));
+    let third = run.open("a");
+    run.event(&Run::ended("a", &lost, End::EnvironmentFailed));
+    let refused = run.arrived("a", &lost);
+    assert_eq!(refused, Err(TrainingError::Dropped(lost)));
+    let member = Run::member("a", &third);
+    run.event(&TrainingEvent::MemberArrived { member });
+    let members = &run.job().groups["a"].members;
+    assert!(members.contains_key(&surplus) && !members.contains_key(&third));
+    let other = run.arrived("b", &surplus);
+    assert!(matches!(other, Err(TrainingError::OtherGroup { .. })));
+}
+
+#[test]
+fn a_client_that_leaves_as_its_program_may_begin_leaves_no_member() {
+    let mut run = Run::new(Run::settings(1));
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    run.event(&TrainingEvent::MemberLeft { member });
+    assert!(run.machine.state().members.is_empty());
+    assert_eq!(run.job().groups["a"].failures, 0);
+    run.open("a");
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    assert!(
+        run.machine.state().members.is_empty(),
+        "its request was lost"
+    );
+}
+
+#[test]
+fn a_group_that_runs_on_is_dropped_with_its_members() {
+    let mut run = Run::new(JobSettings {
+        stale: Stale::Finish,
+        ..Run::settings(1)
+    });
+    let old = run.open("old");
+    for batch in 1..=2_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    assert!(run.job().groups["old"].stale && run.cut.is_empty());
+    run.event(&Run::ended("old", &old, End::Completed));
+    assert!(run.machine.state().members.is_empty());
+    assert_eq!(run.job().account.never_served, 1);
+}
+
+#[test]
+fn a_lower_bound_on_the_lag_holds_at_once() {
+    let mut run = Run::new(Run::settings(3));
+    run.complete("old");
+    for batch in 1..=3_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    run.open("older");
+    run.event(&TrainingEvent::JobDeclared {
+        job: "job".into(),
+        settings: Box::new(Run::settings(0)),
+    });
+    let young = |group: &Group| group.version().is_none_or(|version| version >= 3);
+    assert!(run.job().groups.values().all(young));
+}
+
+#[test]
+fn the_oldest_first_token_counts() {
+    let mut run = Run::new(Run::settings(3));
+    let program = run.open("a");
+    let token = Notice::FirstToken {
+        program: program.clone(),
+    };
+    run.notice(&token);
+    run.complete("b");
+    run.complete("c");
+    run.request(1);
+    run.told(1);
+    run.notice(&token);
+    assert_eq!(run.job().groups["a"].version(), Some(0));
+}
+
+#[test]
+fn an_earlier_request_does_not_take_a_later_one_back() {
+    let mut run = Run::new(Run::settings(1));
+    run.complete("a");
+    run.complete("b");
+    run.request(1);
+    run.request(2);
+    run.request(1);
+    run.complete("c");
+    run.complete("d");
+    assert_eq!(run.groups_of(2), ["c", "d"]);
+}
+
+#[test]
+fn versions_of_an_abandoned_lineage_are_refused() {
+    let mut run = Run::new(Run::settings(1));
+    for batch in 1..=2_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    let late = run.version_told(2);
+    run.event(&Run::rolled_back(1, 0));
+    let over = Err(TrainingError::Lineage {
+        named: 0,
+        current: 1,
+    });
+    assert_eq!(run.try_event(&late), over);
+    assert_eq!(
+        run.try_event(&Run::rolled_back(1, 0)),
+        over,
+        "it came again"
+    );
+    run.told(1);
+    assert_eq!(run.job().version, Some(1));
+}
+
+#[test]
+fn a_group_that_was_served_is_not_sampled_again_after_a_checkpoint() {
+    let mut run = Run::new(Run::settings(1));
+    run.complete("a");
+    run.complete("b");
+    run.request(1);
+    let (job, batch) = ("job".into(), 1);
+    run.event(&TrainingEvent::Checkpointed { job, batch });
+    assert!(run.job().batches.is_empty() && run.job().has_group("a"));
+    run.open("a");
+    assert!(run.job().groups.is_empty());
+    assert_eq!(run.machine.state().members.len(), 0);
 }

@@ -25,4 +25,5 @@ mod scenarios;
 mod speeds;
 mod takeover;
 mod tokens;
+mod training;
 mod treadle_actions;

@@ -350,20 +350,21 @@ impl Driver {
         } = input;
         let checked = self.scheduler.core().check_training(&event);
         if checked.is_ok() {
-            let arriving = event.member().cloned();
-            if let (Some(member), Some(sender)) = (arriving, admitted) {
-                let state = self.scheduler.core().training();
-                if state.members.contains_key(&member.program) {
+            if let (Some(member), Some(sender)) = (event.member(), admitted) {
+                let members = &self.scheduler.core().training().members;
+                if members.contains_key(&member.program) {
                     // It began with an earlier step.
                     let _ = sender.send(Admitted::Member);
                 } else {
-                    self.training.wait(member.program, sender);
+                    self.training.wait(member.program.clone(), sender);
                 }
             }
-            if let TrainingEvent::MemberLeft { member } = &event {
-                self.training.left(&member.program);
+            // Of several requests that wait for a program, one may leave.
+            let stays = matches!(&event, TrainingEvent::MemberLeft { member }
+                if self.training.left(&member.program));
+            if !stays {
+                self.handle(scheduler::Input::Event(event.into()));
             }
-            self.handle(scheduler::Input::Event(event.into()));
             self.committed.push((self.scheduler.seq(), recorder));
         }
         let _ = reply.send(checked);

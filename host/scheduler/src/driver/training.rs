@@ -63,9 +63,15 @@ impl Waiting {
         }
     }
 
-    /// Forgets the handlers of a program that left.
-    pub(super) fn left(&mut self, program: &str) {
-        self.members.remove(program);
+    /// Forgets the handlers of a program that have left. Returns whether others still wait.
+    pub(super) fn left(&mut self, program: &str) -> bool {
+        if let Some(waiting) = self.members.get_mut(program) {
+            waiting.retain(|sender| !sender.is_closed());
+            if waiting.is_empty() {
+                self.members.remove(program);
+            }
+        }
+        self.members.contains_key(program)
     }
 }
 
@@ -120,7 +126,7 @@ impl DriverHandle {
         Ok(checked)
     }
 
-    /// Reads the state of training runs.
+    /// Reads the state of training runs. What was read is on record when this completes.
     ///
     /// # Errors
     /// The driver has stopped.
@@ -128,10 +134,12 @@ impl DriverHandle {
         &self,
         read: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, DriverStopped> {
-        self.read(move |view| read(view.core.training())).await
+        let read = self.read(move |view| read(view.core.training())).await?;
+        self.recorded().await?;
+        Ok(read)
     }
 
-    /// Changes whenever a batch was cut.
+    /// Changes whenever a batch was cut; [`DriverHandle::training`] waits until that is on record.
     pub fn batches_cut(&self) -> watch::Receiver<u64> {
         self.batches_cut.clone()
     }

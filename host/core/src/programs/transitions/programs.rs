@@ -1,11 +1,12 @@
 //! Programs open with their first step and end by release, idleness or the end of their only step.
 
+use crate::machine::Notice;
 use crate::memory::Meter;
 use crate::programs::program::{FULL_WEIGHT_PPM, Lineage, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{ProgramCommand, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
-use treadle_model::{Phase, ProgramId, Span, Status, StepId};
+use treadle_model::{End, Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {
     /// The program of an arriving step, opened if it is new; `None` at the limit of live programs.
@@ -176,7 +177,12 @@ impl Programs {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }
         self.state.counters.programs_closed += 1;
-        self.closed.push(p.key.clone());
+        self.closed.push(Notice::ProgramOver {
+            program: p.key.clone(),
+            whole: p.end() == End::Released,
+            tokens: p.output_tokens_total,
+            steps: p.steps_finished,
+        });
         self.command(ProgramCommand::ForgetProgram {
             program: Box::new(p),
         });
