@@ -1,0 +1,156 @@
+//! What goes wrong at the edges: clients that leave, programs that come back, trainers that retry.
+
+use super::*;
+
+/// One sample of each prompt first: none of the groups would ever be complete if members, not
+/// groups, were counted.
+#[test]
+fn a_group_that_has_begun_gets_all_its_members() {
+    let mut run = Run::new(Run::settings(1));
+    let groups = ["a", "b", "c", "d", "e", "f"];
+    for group in groups.into_iter().chain(groups) {
+        run.open(group);
+    }
+    assert_eq!(run.admitted.len(), 8, "two of each of the first four");
+    assert_eq!(run.job().wait("a"), None);
+    assert_eq!(run.job().wait("e"), Some(Wait::Trainer { groups: 4 }));
+}
+
+#[test]
+fn a_program_that_was_dropped_does_not_become_a_member_again() {
+    let mut run = Run::new(Run::settings(1));
+    let (lost, surplus) = (run.open("a"), run.open("a"));
+    let third = run.open("a");
+    run.event(&Run::ended("a", &lost, End::EnvironmentFailed));
+    let refused = run.arrived("a", &lost);
+    assert_eq!(refused, Err(TrainingError::Dropped(lost)));
+    let member = Run::member("a", &third);
+    run.event(&TrainingEvent::MemberArrived { member });
+    let members = &run.job().groups["a"].members;
+    assert!(members.contains_key(&surplus) && !members.contains_key(&third));
+    let other = run.arrived("b", &surplus);
+    assert!(matches!(other, Err(TrainingError::OtherGroup { .. })));
+}
+
+#[test]
+fn a_client_that_leaves_as_its_program_may_begin_leaves_no_member() {
+    let mut run = Run::new(Run::settings(1));
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    run.event(&TrainingEvent::MemberLeft { member });
+    assert!(run.machine.state().members.is_empty());
+    assert_eq!(run.job().groups["a"].failures, 0);
+    run.open("a");
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    assert!(
+        run.machine.state().members.is_empty(),
+        "its request was lost"
+    );
+}
+
+#[test]
+fn a_group_that_runs_on_is_dropped_with_its_members() {
+    let mut run = Run::new(JobSettings {
+        stale: Stale::Finish,
+        ..Run::settings(1)
+    });
+    let old = run.open("old");
+    for batch in 1..=2_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    assert!(run.job().groups["old"].stale && run.cut.is_empty());
+    run.event(&Run::ended("old", &old, End::Completed));
+    assert!(run.machine.state().members.is_empty());
+    assert_eq!(run.job().account.never_served, 1);
+}
+
+#[test]
+fn a_lower_bound_on_the_lag_holds_at_once() {
+    let mut run = Run::new(Run::settings(3));
+    run.complete("old");
+    for batch in 1..=3_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    run.open("older");
+    run.event(&TrainingEvent::JobDeclared {
+        job: "job".into(),
+        settings: Box::new(Run::settings(0)),
+    });
+    let young = |group: &Group| group.version().is_none_or(|version| version >= 3);
+    assert!(run.job().groups.values().all(young));
+}
+
+#[test]
+fn the_oldest_first_token_counts() {
+    let mut run = Run::new(Run::settings(3));
+    let program = run.open("a");
+    let token = Notice::FirstToken {
+        program: program.clone(),
+    };
+    run.notice(&token);
+    run.complete("b");
+    run.complete("c");
+    run.request(1);
+    run.told(1);
+    run.notice(&token);
+    assert_eq!(run.job().groups["a"].version(), Some(0));
+}
+
+#[test]
+fn an_earlier_request_does_not_take_a_later_one_back() {
+    let mut run = Run::new(Run::settings(1));
+    run.complete("a");
+    run.complete("b");
+    run.request(1);
+    run.request(2);
+    run.request(1);
+    run.complete("c");
+    run.complete("d");
+    assert_eq!(run.groups_of(2), ["c", "d"]);
+}
+
+#[test]
+fn versions_of_an_abandoned_lineage_are_refused() {
+    let mut run = Run::new(Run::settings(1));
+    for batch in 1..=2_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    let late = run.version_told(2);
+    run.event(&Run::rolled_back(1, 0));
+    let over = Err(TrainingError::Lineage {
+        named: 0,
+        current: 1,
+    });
+    assert_eq!(run.try_event(&late), over);
+    assert_eq!(
+        run.try_event(&Run::rolled_back(1, 0)),
+        over,
+        "it came again"
+    );
+    run.told(1);
+    assert_eq!(run.job().version, Some(1));
+}
+
+#[test]
+fn a_group_that_was_served_is_not_sampled_again_after_a_checkpoint() {
+    let mut run = Run::new(Run::settings(1));
+    run.complete("a");
+    run.complete("b");
+    run.request(1);
+    let (job, batch) = ("job".into(), 1);
+    run.event(&TrainingEvent::Checkpointed { job, batch });
+    assert!(run.job().batches.is_empty() && run.job().has_group("a"));
+    run.open("a");
+    assert!(run.job().groups.is_empty());
+    assert_eq!(run.machine.state().members.len(), 0);
+}
