@@ -202,7 +202,8 @@ impl Model {
     }
 
     /// After an event each worker that was given a program is filled no further than it may be, or
-    /// holds no other; or at most two are at work there, and they fit.
+    /// holds at most one other: what is there may have grown in the same event. With more, at most
+    /// two are at work there, and they fit.
     pub(super) fn check_admissions(&self, core: &Core) -> Checked {
         for (program, worker) in self.admitted.iter().copied() {
             let Some(w) = self.workers.get(&worker) else {
@@ -218,7 +219,7 @@ impl Model {
             let at_work: Vec<u64> = at_work.map(|id| self.private_tokens(core, *id)).collect();
             let most = w.capacity.tokens.unwrap_or(u64::MAX);
             let work_fits = kept == 0 && at_work.len() <= 2 && at_work.iter().sum::<u64>() <= most;
-            if slots_full || (used > fill && seated > 1 && !work_fits) {
+            if slots_full || (used > fill && seated > 2 && !work_fits) {
                 return broken(
                     "admission",
                     format!(
