@@ -227,12 +227,13 @@ impl Job {
     }
 
     /// Removes a member whose program never came to a step: its client left.
-    pub(crate) fn forget(&mut self, key: &str, program: &str) {
+    pub(crate) fn forget(&mut self, key: &str, program: &str) -> Vec<TrainingCommand> {
         self.withdraw(key);
         if let Some(group) = self.groups.get_mut(key) {
             group.members.remove(program);
         }
         self.file(key);
+        self.drop_if_over(key)
     }
 
     /// Drops all members of a group and queues its prompt again, before those that never began.

@@ -1,6 +1,6 @@
 //! The machine of training runs: which programs are sampled for which batch, and how old their
 //! tokens may be. It holds ids, counts and versions; tokens and prompts are stored elsewhere, under
-//! digests, before an event names them.
+//! digests, before an event names them. No request of a client reaches it yet.
 //!
 //! A *job* declares its run ([`JobSettings`]). A *group* is a prompt that several programs sample,
 //! its *members*. Ready groups form *batches*, numbered from 1 without gaps: a batch is cut when
@@ -161,7 +161,8 @@ impl Training {
         let gone = members.filter(|program| !programs.is_live(program));
         let gone: Vec<Box<str>> = gone.cloned().collect();
         for program in gone {
-            self.state.leave(&program);
+            let commands = self.state.leave(&program);
+            self.carry(commands);
         }
         self.touched.extend(self.state.jobs.keys().cloned());
     }
@@ -192,7 +193,10 @@ impl Training {
                 let admitted = self.state.arrive(member);
                 self.commands.extend(admitted);
             }
-            TrainingEvent::MemberLeft { member } => self.state.leave(&member.program),
+            TrainingEvent::MemberLeft { member } => {
+                let commands = self.state.leave(&member.program);
+                self.carry(commands);
+            }
             TrainingEvent::MemberEnded {
                 member,
                 end,

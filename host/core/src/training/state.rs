@@ -53,8 +53,7 @@ impl State {
             }
         }
         let group = job.groups.get_mut(&member.group);
-        let takes =
-            |g: &&mut crate::training::Group| g.takes_members() && !g.outside.contains_key(program);
+        let takes = |g: &&mut Group| g.takes_members() && !g.outside.contains_key(program);
         if group.as_ref().is_some_and(takes) {
             self.arrivals += 1;
             let queue = job.held.entry(member.group.clone()).or_default();
@@ -78,10 +77,10 @@ impl State {
     }
 
     /// The client of a program left before it came to a step.
-    pub(crate) fn leave(&mut self, program: &str) {
+    pub(crate) fn leave(&mut self, program: &str) -> Vec<TrainingCommand> {
         if let Some(held) = self.unhold(program) {
             let Some(job) = self.jobs.get_mut(&held.job) else {
-                return;
+                return Vec::new();
             };
             let is_waited_for = job.held.contains_key(&held.group);
             let group = job.groups.get(&held.group);
@@ -89,19 +88,21 @@ impl State {
             if is_empty && !is_waited_for {
                 job.groups.remove(&held.group);
             }
-            return;
+            return Vec::new();
         }
         let Some((job, group)) = self.members.get(program) else {
-            return;
+            return Vec::new();
         };
         let Some(job) = self.jobs.get_mut(job) else {
-            return;
+            return Vec::new();
         };
         let member = job.groups.get(group).and_then(|g| g.members.get(program));
-        if member.is_some_and(|m| !m.sampled && m.end.is_none()) {
-            job.forget(group, program);
-            self.members.remove(program);
+        if !member.is_some_and(|m| !m.sampled && m.end.is_none()) {
+            return Vec::new();
         }
+        let commands = job.forget(group, program);
+        self.members.remove(program);
+        commands
     }
 
     fn unhold(&mut self, program: &str) -> Option<Held> {

@@ -154,3 +154,21 @@ fn a_group_that_was_served_is_not_sampled_again_after_a_checkpoint() {
     assert!(run.job().groups.is_empty());
     assert_eq!(run.machine.state().members.len(), 0);
 }
+
+#[test]
+fn a_group_that_runs_on_is_dropped_when_its_last_client_leaves() {
+    let mut run = Run::new(JobSettings {
+        stale: Stale::Finish,
+        ..Run::settings(1)
+    });
+    let old = run.open("old");
+    for batch in 1..=2_u64 {
+        run.complete(&format!("a{batch}"));
+        run.complete(&format!("b{batch}"));
+        run.request(batch);
+        run.told(batch);
+    }
+    let member = Run::member("old", &old);
+    run.event(&TrainingEvent::MemberLeft { member });
+    assert!(run.job().groups.is_empty());
+}
