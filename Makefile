@@ -36,9 +36,11 @@ console: ## Build the web console, which the binary has from then on; without No
 .PHONY: build
 build: guests console ## Build the release binary; its debug symbols are beside it, in treadle.debug
 	$(CARGO) build --locked --release --package treadle
-	objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug
-	objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
-	mv $(RELEASE).stripped $(RELEASE)
+	@if command -v objcopy >/dev/null; then \
+	  objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug; \
+	  objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped; \
+	  mv $(RELEASE).stripped $(RELEASE); \
+	else echo "make: objcopy is missing (binutils); $(RELEASE) keeps its debug symbols" >&2; fi
 
 .PHONY: demo
 demo: guests console ## Run the daemon with simulated engines and a workload
