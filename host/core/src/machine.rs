@@ -68,6 +68,13 @@ pub(crate) enum Notice {
         /// Its key.
         program: Box<str>,
     },
+    /// A client reported a program's reward.
+    ProgramRewarded {
+        /// Its key.
+        program: Box<str>,
+        /// The reward, in millionths.
+        millionths: i64,
+    },
     /// A program is over.
     ProgramOver {
         /// Its key.

@@ -12,7 +12,7 @@ pub mod recovery;
 pub mod scheduler;
 
 pub use driver::{
-    ActionInstruction, ActionStart, ActionWork, ActionsOverview, Admitted, Clock, DriverHandle,
+    ActionInstruction, ActionStart, ActionWork, ActionsOverview, Clock, DriverHandle,
     DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch, JournalHandle,
     JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview,
     WorkerAccount, spawn_driver, spawn_journal,

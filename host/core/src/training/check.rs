@@ -41,7 +41,7 @@ pub enum TrainingError {
     #[error("program `{0}` has ended already")]
     Ended(Box<str>),
     /// The program was a member and is not trained any more.
-    #[error("program `{0}` was cut or replaced; begin another one")]
+    #[error("program `{0}` is over: it was cut, replaced or put into a batch; begin another one")]
     Dropped(Box<str>),
     /// The program belongs to another group.
     #[error("program `{program}` is a member of group `{group}`; it can't be one of another")]
@@ -158,7 +158,7 @@ impl State {
                 job.check_lineage(*lineage)?;
                 job.check_version(*version)
             }
-            TrainingEvent::MemberArrived { member } => self.check_arrival(job, member),
+            TrainingEvent::MemberArrived { member, .. } => self.check_arrival(job, member),
             TrainingEvent::MemberLeft { .. } | TrainingEvent::JobRemoved { .. } => Ok(()),
             _ => job.check_member(event),
         }
@@ -177,7 +177,7 @@ impl State {
             return if is_same { Ok(()) } else { Err(other()) };
         }
         let group = job.groups.get(&member.group);
-        if group.is_some_and(|g| g.outside.get(program) == Some(&false)) {
+        if job.dropped.contains(program) {
             return Err(TrainingError::Dropped(program.clone()));
         }
         if group.is_none() && job.groups.len() >= GROUPS_MAX && !job.has_group(&member.group) {

@@ -40,11 +40,14 @@ pub enum TrainingEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<Box<str>>,
     },
-    /// The first step of a program arrived that names a group; it waits until the program may
-    /// begin.
+    /// A program that names a group wants to begin: its first step arrived, or its client asked. It
+    /// waits until it may.
     MemberArrived {
         /// The member.
         member: MemberRef,
+        /// Its client samples it and reports its end, with or without steps of the program.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        direct: bool,
     },
     /// The client of a program that waits left.
     MemberLeft {
@@ -169,7 +172,7 @@ impl TrainingEvent {
             | Self::Checkpointed { job, .. }
             | Self::JobRemoved { job }
             | Self::RolledBack { job, .. } => job,
-            Self::MemberArrived { member }
+            Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
             | Self::SampleStored { member, .. }
@@ -181,7 +184,7 @@ impl TrainingEvent {
     /// The member of a group that it happened to, if to one.
     pub fn member(&self) -> Option<&MemberRef> {
         match self {
-            Self::MemberArrived { member }
+            Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
             | Self::SampleStored { member, .. }

@@ -1,12 +1,10 @@
-//! Keys of groups that were served or given up, so that none is sampled a second time.
+//! Names that are over: of groups that were served or given up, and of their programs, so that none
+//! is sampled a second time.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Remembered keys; the oldest go first.
-const KEYS_MAX: usize = 1_000_000;
-
-/// Hashes of the latest keys.
+/// Hashes of the latest names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     in_order: BTreeMap<u64, u64>,
@@ -15,20 +13,22 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub(crate) fn insert(&mut self, key: &str) {
+    /// Remembers a name; beyond `names_max` the oldest one is forgotten.
+    pub(crate) fn insert(&mut self, key: &str, names_max: usize) {
         let hash = hash(key);
         if self.hashes.insert(hash) {
             self.in_order.insert(self.next, hash);
             self.next += 1;
         }
-        if self.hashes.len() > KEYS_MAX
+        if self.hashes.len() > names_max
             && let Some((_, oldest)) = self.in_order.pop_first()
         {
             self.hashes.remove(&oldest);
         }
     }
 
-    pub(crate) fn contains(&self, key: &str) -> bool {
+    /// Whether a name is remembered.
+    pub fn contains(&self, key: &str) -> bool {
         self.hashes.contains(&hash(key))
     }
 

@@ -1,7 +1,8 @@
 //! Groups of programs that sample the same prompt, and their members.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::Timestamp;
 
 /// How a member ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -81,10 +82,12 @@ pub struct Member {
     pub reward: Option<Reward>,
     /// Digest of its sample.
     pub sample: Option<Box<str>>,
+    /// When it is lost, if its client samples it.
+    pub deadline: Option<Timestamp>,
 }
 
 impl Member {
-    pub(crate) fn begun(version: u64) -> Self {
+    pub(crate) fn begun(version: u64, deadline: Option<Timestamp>) -> Self {
         Self {
             version,
             newest: version,
@@ -94,6 +97,7 @@ impl Member {
             turns: 0,
             reward: None,
             sample: None,
+            deadline,
         }
     }
 
@@ -124,13 +128,12 @@ pub struct Group {
     pub returned: u32,
     /// It is too old to be trained, and its programs run on.
     pub stale: bool,
-    /// Programs that are not its members any more, or never were: whether they came when it had
-    /// all of them.
-    pub outside: BTreeMap<Box<str>, bool>,
+    /// Programs that came when it had all its members.
+    pub surplus: BTreeSet<Box<str>>,
 }
 
-/// Programs outside of a group that are remembered.
-pub(crate) const OUTSIDE_MAX: usize = 4_096;
+/// Surplus programs of a group that are remembered.
+pub(crate) const SURPLUS_MAX: usize = 4_096;
 
 /// A place in the queue of groups.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -153,7 +156,7 @@ impl Group {
             failed: 0,
             returned: 0,
             stale: false,
-            outside: BTreeMap::new(),
+            surplus: BTreeSet::new(),
         }
     }
 
@@ -163,9 +166,9 @@ impl Group {
     }
 
     /// Remembers that a program is no member, so that a later step does not make it one.
-    pub(crate) fn leave_out(&mut self, program: &str, surplus: bool) {
-        if self.outside.len() < OUTSIDE_MAX {
-            self.outside.insert(program.into(), surplus);
+    pub(crate) fn leave_out(&mut self, program: &str) {
+        if self.surplus.len() < SURPLUS_MAX {
+            self.surplus.insert(program.into());
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::training::Training;
 use crate::training::group::Group;
 use crate::training::job::Job;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Training {
     /// Panics with the first invariant that does not hold.
@@ -37,6 +37,9 @@ impl Job {
         let has_begun = |g: &&Group| !g.stale && !g.members.is_empty();
         let begun = self.groups.values().filter(has_begun).count();
         assert_eq!(begun, self.begun.len(), "groups that have begun");
+        let open = self.groups.iter().filter(|(_, g)| g.takes_members());
+        let open: BTreeSet<_> = open.map(|(key, g)| (g.place, key.clone())).collect();
+        assert_eq!(open, self.open, "groups that need members");
         let floor = self.settings.floor(self.next_batch);
         for (key, group) in &self.groups {
             let is_young = group.stale || group.version().is_none_or(|v| v >= floor);

@@ -7,7 +7,10 @@ use crate::training::group::{End, Group, Member, Place};
 use crate::training::settings::{JobSettings, Stale};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::Timestamp;
 
+/// Keys of groups that are remembered once they are over.
+const KEYS_MAX: usize = 1_000_000;
 /// A prompt whose group lost too many members this often is given up.
 const FAILED_MAX: u32 = 8;
 
@@ -46,10 +49,16 @@ pub struct Job {
     pub begun: BTreeSet<(u64, Box<str>)>,
     /// Those that can be served, oldest first.
     pub ready: BTreeSet<(u64, Place, Box<str>)>,
+    /// Those that need members, in order.
+    pub open: BTreeSet<(Place, Box<str>)>,
     /// Programs that may not begin yet, in order of arrival, by group.
     pub held: BTreeMap<Box<str>, BTreeMap<u64, Box<str>>>,
     /// Keys of groups that were served or given up.
     pub finished: Finished,
+    /// Programs that were members and are not trained: none begins again.
+    pub dropped: Finished,
+    /// Programs that are in a batch.
+    pub served: Finished,
     /// Batches since the last checkpoint.
     pub batches: BTreeMap<u64, Batch>,
     /// Number of the next batch to cut; the first is 1.
@@ -79,8 +88,11 @@ impl Job {
             groups: BTreeMap::new(),
             begun: BTreeSet::new(),
             ready: BTreeSet::new(),
+            open: BTreeSet::new(),
             held: BTreeMap::new(),
             finished: Finished::default(),
+            dropped: Finished::default(),
+            served: Finished::default(),
             batches: BTreeMap::new(),
             next_batch: 1,
             requested: 0,
@@ -121,6 +133,7 @@ impl Job {
         };
         self.groups
             .insert(key.into(), Group::new(size, content, place));
+        self.file(key);
     }
 
     /// Why no program of any group may begin, if none may.
@@ -142,26 +155,37 @@ impl Job {
 
     /// Groups that need programs, in order, with how many they need.
     pub fn wanted(&self) -> impl Iterator<Item = (&str, usize)> {
-        let missing = self.groups.iter().filter(|(_, g)| g.takes_members());
-        let mut in_order: Vec<_> = missing.collect();
-        in_order.sort_by_key(|(_, group)| group.place);
-        in_order.into_iter().map(|(key, g)| (&**key, g.missing()))
+        let open = self.open.iter().map(|(_, key)| &**key);
+        open.filter_map(|key| Some((key, self.groups.get(key)?.missing())))
+    }
+
+    /// The first group that needs more programs than wait for it already.
+    pub fn next_wanted(&self) -> Option<&str> {
+        let waiting = |key: &str| self.held.get(key).map_or(0, BTreeMap::len);
+        let mut wanted = self.wanted();
+        wanted.find_map(|(key, missing)| (missing > waiting(key)).then_some(key))
     }
 
     /// Takes a group out of the indexes before it changes; [`Job::file`] puts it back.
-    fn withdraw(&mut self, key: &str) {
-        if let Some(group) = self.groups.get(key)
-            && let Some(version) = group.version()
-        {
+    pub(crate) fn withdraw(&mut self, key: &str) {
+        let Some(group) = self.groups.get(key) else {
+            return;
+        };
+        self.open.remove(&(group.place, key.into()));
+        if let Some(version) = group.version() {
             self.begun.remove(&(version, key.into()));
             self.ready.remove(&(version, group.place, key.into()));
         }
     }
 
     fn file(&mut self, key: &str) {
-        if let Some(group) = self.groups.get(key).filter(|group| !group.stale)
-            && let Some(version) = group.version()
-        {
+        let Some(group) = self.groups.get(key).filter(|group| !group.stale) else {
+            return;
+        };
+        if group.takes_members() {
+            self.open.insert((group.place, key.into()));
+        }
+        if let Some(version) = group.version() {
             if self.is_ready(group) {
                 self.ready.insert((version, group.place, key.into()));
             }
@@ -169,11 +193,13 @@ impl Job {
         }
     }
 
-    pub(crate) fn begin(&mut self, key: &str, program: &str) {
+    pub(crate) fn begin(&mut self, key: &str, program: &str, deadline: Option<Timestamp>) {
         let version = self.version.unwrap_or_default();
         self.withdraw(key);
         if let Some(group) = self.groups.get_mut(key) {
-            group.members.insert(program.into(), Member::begun(version));
+            group
+                .members
+                .insert(program.into(), Member::begun(version, deadline));
             self.account.begun += 1;
         }
         self.file(key);
@@ -203,7 +229,6 @@ impl Job {
         if let Some(group) = self.groups.get_mut(key)
             && let Some(member) = group.members.remove(program)
         {
-            group.leave_out(program, false);
             group.failures += 1;
             has_failed = !group.stale && group.failures > self.settings.failures_max;
             commands.push(self.account.lost(program, &member, end));
@@ -217,8 +242,9 @@ impl Job {
             });
             commands.extend(self.put_back(key));
             if failed > FAILED_MAX {
+                self.withdraw(key);
                 self.groups.remove(key);
-                self.finished.insert(key);
+                self.finished.insert(key, KEYS_MAX);
                 self.account.never_served += 1;
             }
         }
@@ -246,11 +272,12 @@ impl Job {
         group.place.fresh = false;
         self.account.returned += 1;
         let members = std::mem::take(&mut group.members);
-        let dropped = members.iter().map(|(program, member)| {
-            group.leave_out(program, false);
-            self.account.lost(program, member, End::Cut)
-        });
-        dropped.collect()
+        let dropped = members
+            .iter()
+            .map(|(program, member)| self.account.lost(program, member, End::Cut));
+        let dropped = dropped.collect();
+        self.file(key);
+        dropped
     }
 
     /// Whether a group can be served: each of its members ended well and has what the job waits
@@ -291,7 +318,7 @@ impl Job {
                 groups: served.collect(),
             });
             for (key, group) in &batch.groups {
-                self.finished.insert(key);
+                self.finished.insert(key, KEYS_MAX);
                 self.account.served(number, group);
             }
             self.batches.insert(number, batch);
@@ -318,7 +345,7 @@ impl Job {
             let (_, _, key) = self.ready.first().cloned()?;
             self.withdraw(&key);
             if let Some((key, mut group)) = self.groups.remove_entry(&key) {
-                group.outside.clear();
+                group.surplus.clear();
                 groups.insert(key, group);
             }
         }
@@ -360,7 +387,7 @@ impl Job {
             return Vec::new();
         }
         self.account.never_served += 1;
-        self.finished.insert(key);
+        self.finished.insert(key, KEYS_MAX);
         let group = self.groups.remove(key);
         let members = group.map(|group| group.members).unwrap_or_default();
         let account = &mut self.account;

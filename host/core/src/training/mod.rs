@@ -1,6 +1,6 @@
 //! The machine of training runs: which programs are sampled for which batch, and how old their
 //! tokens may be. It holds ids, counts and versions; tokens and prompts are stored elsewhere, under
-//! digests, before an event names them. No request of a client reaches it yet.
+//! digests, before an event names them.
 //!
 //! A *job* declares its run ([`JobSettings`]). A *group* is a prompt that several programs sample,
 //! its *members*. Ready groups form *batches*, numbered from 1 without gaps: a batch is cut when
@@ -40,13 +40,18 @@ pub use event::{MemberRef, TrainingEvent};
 pub use finished::Finished;
 pub use group::{End, Group, Member, Place, Reward};
 pub use job::{Batch, Job, Wait};
-pub use settings::{BATCH_GROUPS_MAX, GROUP_SIZE_MAX, JobSettings, LAG_MAX, Stale};
-pub use state::{Held, State};
+pub use settings::{
+    BATCH_GROUPS_MAX, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
+};
+pub use state::{Begun, Held, State};
 
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice, Notified};
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::Timestamp;
+
+/// Programs of a job that are remembered once they are in a batch, and once they are dropped.
+const PROGRAMS_MAX: usize = 100_000;
 
 /// What training runs read of programs.
 pub(crate) trait LivePrograms {
@@ -58,6 +63,7 @@ pub(crate) trait LivePrograms {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Training {
     state: State,
+    now: Timestamp,
     commands: VecDeque<TrainingCommand>,
     notices: VecDeque<Notice>,
     /// Jobs that something happened to.
@@ -115,6 +121,20 @@ impl Training {
         self.touched.insert(at.job.clone());
     }
 
+    /// The reward of a program is that of the member that it is.
+    fn rewarded(&mut self, program: &str, millionths: i64) {
+        let Some((name, group)) = self.state.members.get(program).cloned() else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        let reward = Reward::new(millionths as f64 / 1e6);
+        let commands = job.change(&group, program, |member| member.reward = reward);
+        self.carry(commands);
+        self.touched.insert(name);
+    }
+
     fn first_token(&mut self, program: &str) {
         let Some(at) = self.running(program) else {
             return;
@@ -138,15 +158,23 @@ impl Training {
         for command in commands {
             match &command {
                 TrainingCommand::DropMember { program, running } => {
-                    self.state.members.remove(program);
+                    if let Some((job, _)) = self.state.members.remove(program)
+                        && let Some(job) = self.state.jobs.get_mut(&job)
+                    {
+                        job.dropped.insert(program, PROGRAMS_MAX);
+                    }
                     if *running {
                         let program = program.clone();
                         self.notices.push_back(Notice::ProgramCut { program });
                     }
                 }
-                TrainingCommand::ServeBatch { groups, .. } => {
+                TrainingCommand::ServeBatch { job, groups, .. } => {
+                    let mut job = self.state.jobs.get_mut(job);
                     for program in groups.iter().flat_map(|group| &group.programs) {
                         self.state.members.remove(program);
+                        if let Some(job) = &mut job {
+                            job.served.insert(program, PROGRAMS_MAX);
+                        }
                     }
                 }
                 TrainingCommand::AdmitMember { .. } => {}
@@ -158,6 +186,7 @@ impl Training {
     /// Members that began and whose first step was lost with the daemon are none.
     fn forget_unopened(&mut self, programs: &dyn LivePrograms) {
         let members = self.state.members.keys();
+        // Those that their clients sample stay: `leave` changes nothing of them.
         let gone = members.filter(|program| !programs.is_live(program));
         let gone: Vec<Box<str>> = gone.cloned().collect();
         for program in gone {
@@ -167,13 +196,32 @@ impl Training {
         self.touched.extend(self.state.jobs.keys().cloned());
     }
 
+    /// Loses members that their clients have sampled for too long, and forgets the deadlines of those
+    /// that ended.
+    fn expire(&mut self) {
+        while let Some((deadline, program)) = self.state.deadlines.first().cloned() {
+            let member = self.running(&program).filter(|at| {
+                let group = self.state.jobs[&at.job].groups.get(&at.group);
+                let member = group.and_then(|group| group.members.get(&program));
+                member.is_some_and(|member| member.deadline == Some(deadline))
+            });
+            if member.is_some() && deadline > self.now {
+                return;
+            }
+            self.state.deadlines.pop_first();
+            if let Some(at) = member {
+                self.end(&at, End::Aborted, 0, 0);
+            }
+        }
+    }
+
     fn settle_job(&mut self, name: &str) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
         let commands = job.cut(name);
         self.carry(commands);
-        let admitted = self.state.admit(name);
+        let admitted = self.state.admit(name, self.now);
         self.commands.extend(admitted);
     }
 
@@ -189,8 +237,8 @@ impl Training {
                 let commands = self.state.remove_job(name);
                 self.carry(commands);
             }
-            TrainingEvent::MemberArrived { member } => {
-                let admitted = self.state.arrive(member);
+            TrainingEvent::MemberArrived { member, direct } => {
+                let admitted = self.state.arrive(member, *direct);
                 self.commands.extend(admitted);
             }
             TrainingEvent::MemberLeft { member } => {
@@ -265,7 +313,9 @@ impl Machine for Training {
     type Command = TrainingCommand;
     type View = dyn LivePrograms;
 
-    fn advance(&mut self, _: Timestamp) {}
+    fn advance(&mut self, now: Timestamp) {
+        self.now = now;
+    }
 
     fn apply(&mut self, event: &TrainingEvent, _: &Self::View) {
         self.transition(event);
@@ -282,6 +332,7 @@ impl Machine for Training {
         if std::mem::take(&mut self.restarted) {
             self.forget_unopened(programs);
         }
+        self.expire();
         while let Some(job) = self.touched.pop_first() {
             self.settle_job(&job);
         }
@@ -292,7 +343,7 @@ impl Machine for Training {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        None
+        self.state.deadlines.first().map(|(at, _)| *at)
     }
 
     fn assert_invariants(&self) {
@@ -308,6 +359,10 @@ impl Notified for Training {
     fn notice(&mut self, notice: &Notice) {
         match notice {
             Notice::FirstToken { program } => self.first_token(program),
+            Notice::ProgramRewarded {
+                program,
+                millionths,
+            } => self.rewarded(program, *millionths),
             Notice::ProgramOver {
                 program,
                 whole,

@@ -8,6 +8,8 @@ pub const GROUP_SIZE_MAX: u16 = 1_024;
 pub const BATCH_GROUPS_MAX: u32 = 65_536;
 /// Largest bound on the lag, in training steps.
 pub const LAG_MAX: u64 = 1_000;
+/// Longest time that a member may be sampled by its client, in seconds: a week.
+pub const MEMBER_TIMEOUT_MAX_S: u64 = 604_800;
 
 /// What happens to a group that has become too old to be trained.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -50,6 +52,9 @@ pub struct JobSettings {
     pub rewarded: bool,
     /// Members wait for their sample before their group is ready.
     pub captured: bool,
+    /// A member that its client samples, and that has not ended this many seconds after it began, is
+    /// lost.
+    pub member_timeout_s: u64,
 }
 
 impl Default for JobSettings {
@@ -65,6 +70,7 @@ impl Default for JobSettings {
             starved_after: 3,
             rewarded: true,
             captured: false,
+            member_timeout_s: 3_600,
         }
     }
 }
@@ -76,6 +82,7 @@ impl JobSettings {
         self.batch_groups = self.batch_groups.clamp(1, BATCH_GROUPS_MAX);
         self.lag_max = self.lag_max.min(LAG_MAX);
         self.pipeline = self.pipeline.min(self.lag_max);
+        self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
         self
     }
 

@@ -2,11 +2,12 @@
 
 use crate::training::command::TrainingCommand;
 use crate::training::event::MemberRef;
-use crate::training::group::Group;
+use crate::training::group::{Group, Member};
 use crate::training::job::Job;
 use crate::training::settings::JobSettings;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{Span, Timestamp};
 
 /// A program that may not begin yet.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,17 @@ pub struct Held {
     pub group: Box<str>,
     /// Order of arrival.
     pub number: u64,
+    /// Its client samples it.
+    pub direct: bool,
+}
+
+/// What a group is for a program that began.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Begun {
+    /// The program is a member.
+    Member,
+    /// The group has all its members: the program is not trained.
+    Surplus,
 }
 
 /// All training runs.
@@ -31,6 +43,8 @@ pub struct State {
     pub held: BTreeMap<Box<str>, Held>,
     /// Programs that arrived.
     pub arrivals: u64,
+    /// When members that their clients sample are lost; those that ended before are still here.
+    pub deadlines: BTreeSet<(Timestamp, Box<str>)>,
 }
 
 impl State {
@@ -42,7 +56,7 @@ impl State {
     }
 
     /// A program begins once: it waits for that now, unless its group has all its members.
-    pub(crate) fn arrive(&mut self, member: &MemberRef) -> Option<TrainingCommand> {
+    pub(crate) fn arrive(&mut self, member: &MemberRef, direct: bool) -> Option<TrainingCommand> {
         let program = &member.program;
         let is_known = self.members.contains_key(program) || self.held.contains_key(program);
         let job = self.jobs.get_mut(&member.job).filter(|_| !is_known)?;
@@ -53,8 +67,9 @@ impl State {
             }
         }
         let group = job.groups.get_mut(&member.group);
-        let takes = |g: &&mut Group| g.takes_members() && !g.outside.contains_key(program);
-        if group.as_ref().is_some_and(takes) {
+        let is_over = job.served.contains(program);
+        let takes = |g: &&mut Group| g.takes_members() && !g.surplus.contains(program);
+        if !is_over && group.as_ref().is_some_and(takes) {
             self.arrivals += 1;
             let queue = job.held.entry(member.group.clone()).or_default();
             queue.insert(self.arrivals, program.clone());
@@ -62,12 +77,13 @@ impl State {
                 job: member.job.clone(),
                 group: member.group.clone(),
                 number: self.arrivals,
+                direct,
             };
             self.held.insert(program.clone(), held);
             return None;
         }
-        if let Some(group) = group.filter(|g| !g.outside.contains_key(program)) {
-            group.leave_out(program, true);
+        if let Some(group) = group.filter(|g| !is_over && !g.surplus.contains(program)) {
+            group.leave_out(program);
             job.account.surplus += 1;
         }
         Some(TrainingCommand::AdmitMember {
@@ -86,6 +102,7 @@ impl State {
             let group = job.groups.get(&held.group);
             let is_empty = group.is_some_and(|g| g.implicit && g.members.is_empty());
             if is_empty && !is_waited_for {
+                job.withdraw(&held.group);
                 job.groups.remove(&held.group);
             }
             return Vec::new();
@@ -97,12 +114,26 @@ impl State {
             return Vec::new();
         };
         let member = job.groups.get(group).and_then(|g| g.members.get(program));
-        if !member.is_some_and(|m| !m.sampled && m.end.is_none()) {
+        // One that its client samples has a deadline instead.
+        let is_unopened = |m: &Member| !m.sampled && m.end.is_none() && m.deadline.is_none();
+        if !member.is_some_and(is_unopened) {
             return Vec::new();
         }
         let commands = job.forget(group, program);
         self.members.remove(program);
         commands
+    }
+
+    /// Whether a program began already, or need not wait: what its group is for it then.
+    pub fn begun(&self, member: &MemberRef) -> Option<Begun> {
+        let at = self.members.get(&member.program);
+        if at.is_some_and(|(job, group)| *job == member.job && *group == member.group) {
+            return Some(Begun::Member);
+        }
+        let job = self.jobs.get(&member.job)?;
+        let is_surplus = |group: &Group| group.surplus.contains(&member.program);
+        let is_over = job.served.contains(&member.program);
+        (is_over || job.groups.get(&member.group).is_some_and(is_surplus)).then_some(Begun::Surplus)
     }
 
     fn unhold(&mut self, program: &str) -> Option<Held> {
@@ -124,7 +155,7 @@ impl State {
     }
 
     /// Begins held programs as long as their groups let any begin, in the order of the groups.
-    pub(crate) fn admit(&mut self, name: &str) -> Vec<TrainingCommand> {
+    pub(crate) fn admit(&mut self, name: &str, now: Timestamp) -> Vec<TrainingCommand> {
         let Some(job) = self.jobs.get(name) else {
             return Vec::new();
         };
@@ -137,14 +168,14 @@ impl State {
         groups.sort_unstable();
         let mut admitted = Vec::new();
         for (_, key) in groups {
-            while let Some(command) = self.admit_one(name, &key) {
+            while let Some(command) = self.admit_one(name, &key, now) {
                 admitted.push(command);
             }
         }
         admitted
     }
 
-    fn admit_one(&mut self, name: &str, key: &str) -> Option<TrainingCommand> {
+    fn admit_one(&mut self, name: &str, key: &str, now: Timestamp) -> Option<TrainingCommand> {
         let job = self.jobs.get_mut(name)?;
         let program = job.held.get(key)?.values().next()?.clone();
         let takes = job.groups.get(key).is_some_and(Group::takes_members);
@@ -152,11 +183,16 @@ impl State {
             return None;
         }
         if takes {
-            job.begin(key, &program);
+            let is_direct = self.held.get(&program).is_some_and(|held| held.direct);
+            let timeout = Span::from_secs(job.settings.member_timeout_s);
+            let deadline = is_direct.then(|| now + timeout);
+            job.begin(key, &program, deadline);
+            self.deadlines
+                .extend(deadline.map(|deadline| (deadline, program.clone())));
             let member = (name.into(), key.into());
             self.members.insert(program.clone(), member);
         } else if let Some(group) = job.groups.get_mut(key) {
-            group.leave_out(&program, true);
+            group.leave_out(&program);
             job.account.surplus += 1;
         }
         self.unhold(&program);

@@ -97,7 +97,10 @@ impl Run {
         self.next += 1;
         let program: Box<str> = format!("p{}", self.next).into();
         let member = Self::member(group, &program);
-        self.event(&TrainingEvent::MemberArrived { member });
+        self.event(&TrainingEvent::MemberArrived {
+            member,
+            direct: false,
+        });
         program
     }
 
@@ -155,7 +158,10 @@ impl Run {
 
     fn arrived(&self, group: &str, program: &str) -> Result<(), TrainingError> {
         let member = Self::member(group, program);
-        self.machine.check(&TrainingEvent::MemberArrived { member })
+        self.machine.check(&TrainingEvent::MemberArrived {
+            member,
+            direct: false,
+        })
     }
 
     fn groups_of(&self, batch: u64) -> Vec<&str> {

@@ -195,7 +195,8 @@ impl Bystander {
             group: group.into(),
             program,
         };
-        self.handle(TrainingEvent::MemberArrived { member });
+        let direct = self.arrived.is_multiple_of(3);
+        self.handle(TrainingEvent::MemberArrived { member, direct });
     }
 
     fn end(&mut self, member: MemberRef, end: End) {

@@ -22,7 +22,6 @@ pub use queries::{
     JobAccount, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview, WorkerAccount,
 };
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
-pub use training::Admitted;
 pub(crate) use training::Train;
 
 use crate::instruction::{Instruction, LiveLimit};
@@ -116,7 +115,7 @@ pub struct DriverHandle {
     /// Nothing is ever sent; it closes when the driver's thread ends.
     ended: watch::Receiver<()>,
     /// How many batches were cut since the driver started.
-    batches_cut: watch::Receiver<u64>,
+    training_changes: watch::Receiver<u64>,
 }
 
 impl DriverHandle {
@@ -124,12 +123,12 @@ impl DriverHandle {
         inputs: SyncSender<Input>,
         last_step: u64,
         ended: watch::Receiver<()>,
-        batches_cut: watch::Receiver<u64>,
+        training_changes: watch::Receiver<u64>,
     ) -> Self {
         Self {
             inputs,
             ended,
-            batches_cut,
+            training_changes,
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
             next_connection: Arc::default(),
         }

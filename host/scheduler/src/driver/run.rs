@@ -4,7 +4,7 @@
 use super::actions::{ActionInstruction, ActionStart, ActionWork, SubmitAction};
 use super::forecasts::ForecastFeed;
 use super::journal::{JournalBatch, JournalHandle};
-use super::training::{Admitted, Train, Waiting};
+use super::training::{Train, Waiting};
 use super::{BindInput, Clock, DriverHandle, Input, RestoreInput, Stop, View};
 use crate::instruction::Instruction;
 use crate::link::ToGateway;
@@ -71,7 +71,7 @@ pub struct DriverOptions {
 pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let (running, ended) = watch::channel(());
-    let (batches_cut, cut) = watch::channel(0);
+    let (training_changes, cut) = watch::channel(0);
     let last_step = options.core.programs().last_step;
     let handle = DriverHandle::new(inputs, last_step, ended, cut);
     let from = scheduler::Options {
@@ -93,7 +93,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
-        training: Waiting::new(batches_cut),
+        training: Waiting::new(training_changes),
         committed: Vec::new(),
         backlog: Backlog {
             handling: options.replay_time,
@@ -351,19 +351,21 @@ impl Driver {
         let checked = self.scheduler.core().check_training(&event);
         if checked.is_ok() {
             if let (Some(member), Some(sender)) = (event.member(), admitted) {
-                let members = &self.scheduler.core().training().members;
-                if members.contains_key(&member.program) {
-                    // It began with an earlier step.
-                    let _ = sender.send(Admitted::Member);
-                } else {
-                    self.training.wait(member.program.clone(), sender);
+                if let Some(begun) = self.scheduler.core().training().begun(member) {
+                    // It began with an earlier step, and nothing changes.
+                    let _ = sender.send(begun);
+                    self.committed.push((self.scheduler.seq(), recorder));
+                    let _ = reply.send(checked);
+                    return;
                 }
+                self.training.wait(member.program.clone(), sender);
             }
             // Of several requests that wait for a program, one may leave.
             let stays = matches!(&event, TrainingEvent::MemberLeft { member }
                 if self.training.left(&member.program));
             if !stays {
                 self.handle(scheduler::Input::Event(event.into()));
+                self.training.changed();
             }
             self.committed.push((self.scheduler.seq(), recorder));
         }

@@ -4,7 +4,9 @@ use super::{DriverHandle, Input};
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
 use std::collections::HashMap;
 use tokio::sync::{oneshot, watch};
-use treadle_core::training::{MemberRef, State, TrainingCommand, TrainingError, TrainingEvent};
+use treadle_core::training::{
+    Begun, MemberRef, State, TrainingCommand, TrainingError, TrainingEvent,
+};
 
 /// What a client reported of a training run, and where to report the result.
 pub(crate) struct Train {
@@ -12,34 +14,25 @@ pub(crate) struct Train {
     pub(super) reply: oneshot::Sender<Result<(), TrainingError>>,
     pub(super) recorder: Recorder,
     /// For a member that arrives: notified once it may begin.
-    pub(super) admitted: Option<oneshot::Sender<Admitted>>,
-}
-
-/// A program that names a group may begin.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Admitted {
-    /// It is a member of the group, or was one already.
-    Member,
-    /// The group has all its members: it is not trained.
-    Surplus,
+    pub(super) admitted: Option<oneshot::Sender<Begun>>,
 }
 
 /// Handlers that wait for training runs.
 pub(crate) struct Waiting {
     /// By the programs that may not begin yet.
-    members: HashMap<Box<str>, Vec<oneshot::Sender<Admitted>>>,
-    batches_cut: watch::Sender<u64>,
+    members: HashMap<Box<str>, Vec<oneshot::Sender<Begun>>>,
+    changes: watch::Sender<u64>,
 }
 
 impl Waiting {
-    pub(super) fn new(batches_cut: watch::Sender<u64>) -> Self {
+    pub(super) fn new(changes: watch::Sender<u64>) -> Self {
         Self {
             members: HashMap::new(),
-            batches_cut,
+            changes,
         }
     }
 
-    pub(super) fn wait(&mut self, program: Box<str>, admitted: oneshot::Sender<Admitted>) {
+    pub(super) fn wait(&mut self, program: Box<str>, admitted: oneshot::Sender<Begun>) {
         self.members.entry(program).or_default().push(admitted);
     }
 
@@ -48,19 +41,22 @@ impl Waiting {
         match command {
             TrainingCommand::AdmitMember { program, surplus } => {
                 let admitted = if *surplus {
-                    Admitted::Surplus
+                    Begun::Surplus
                 } else {
-                    Admitted::Member
+                    Begun::Member
                 };
                 for waiting in self.members.remove(program).into_iter().flatten() {
                     let _ = waiting.send(admitted);
                 }
             }
-            TrainingCommand::ServeBatch { .. } => {
-                self.batches_cut.send_modify(|cut| *cut += 1);
-            }
-            TrainingCommand::DropMember { .. } => {}
+            TrainingCommand::ServeBatch { .. } | TrainingCommand::DropMember { .. } => {}
         }
+        self.changed();
+    }
+
+    /// Something happened to a training run.
+    pub(super) fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Forgets the handlers of a program that have left. Returns whether others still wait.
@@ -72,6 +68,27 @@ impl Waiting {
             }
         }
         self.members.contains_key(program)
+    }
+}
+
+/// A program that waits: its client left if this is dropped with it.
+struct Leaving<'d> {
+    driver: &'d DriverHandle,
+    member: Option<MemberRef>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if let Some(member) = self.member.take() {
+            let input = Train {
+                event: TrainingEvent::MemberLeft { member },
+                reply: oneshot::channel().0,
+                recorder: Recording::new().0,
+                admitted: None,
+            };
+            // A driver that stopped has nothing that waits.
+            let _ = self.driver.send(Input::Train(Box::new(input)));
+        }
     }
 }
 
@@ -87,27 +104,38 @@ impl DriverHandle {
         self.send_training(event, None).await
     }
 
-    /// Waits until a program that names a group may begin; it begins with this. Dropped before,
-    /// it must be followed by [`TrainingEvent::MemberLeft`].
+    /// Waits until a program that names a group may begin; it begins with this. It leaves if this is
+    /// dropped before. `direct`: its client samples it.
     ///
     /// # Errors
     /// As for [`DriverHandle::train`].
     pub async fn arrive(
         &self,
         member: MemberRef,
-    ) -> Result<Result<Admitted, TrainingError>, NotRecorded> {
+        direct: bool,
+    ) -> Result<Result<Begun, TrainingError>, NotRecorded> {
         let (sender, admitted) = oneshot::channel();
-        let event = TrainingEvent::MemberArrived { member };
-        if let Err(refused) = self.send_training(event, Some(sender)).await? {
+        let mut leaving = Leaving {
+            driver: self,
+            member: Some(member.clone()),
+        };
+        let event = TrainingEvent::MemberArrived { member, direct };
+        let sent = self.send_training(event, Some(sender)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            leaving.member = None;
+        }
+        if let Err(refused) = sent? {
             return Ok(Err(refused));
         }
-        admitted.await.map(Ok).map_err(|_| NotRecorded::Stopped)
+        let admitted = admitted.await;
+        leaving.member = None;
+        admitted.map(Ok).map_err(|_| NotRecorded::Stopped)
     }
 
     async fn send_training(
         &self,
         event: TrainingEvent,
-        admitted: Option<oneshot::Sender<Admitted>>,
+        admitted: Option<oneshot::Sender<Begun>>,
     ) -> Result<Result<(), TrainingError>, NotRecorded> {
         let (reply, checked) = oneshot::channel();
         let (recorder, done) = Recording::new();
@@ -139,9 +167,10 @@ impl DriverHandle {
         Ok(read)
     }
 
-    /// Changes whenever a batch was cut; [`DriverHandle::training`] waits until that is on record.
-    pub fn batches_cut(&self) -> watch::Receiver<u64> {
-        self.batches_cut.clone()
+    /// Changes whenever something happened to a training run; [`DriverHandle::training`] waits until
+    /// that is on record.
+    pub fn training_changes(&self) -> watch::Receiver<u64> {
+        self.training_changes.clone()
     }
 }
 
@@ -181,8 +210,11 @@ mod tests {
         }
     }
 
-    async fn arrive(driver: &DriverHandle, program: &str) -> Result<Admitted, TrainingError> {
-        driver.arrive(member(program)).await.expect("it runs")
+    async fn arrive(driver: &DriverHandle, program: &str) -> Result<Begun, TrainingError> {
+        driver
+            .arrive(member(program), false)
+            .await
+            .expect("it runs")
     }
 
     async fn train(driver: &DriverHandle, event: TrainingEvent) -> Result<(), TrainingError> {
@@ -207,21 +239,21 @@ mod tests {
             settings,
         };
         assert_eq!(train(&driver, declared).await, Ok(()));
-        assert_eq!(arrive(&driver, "p1").await, Ok(Admitted::Member));
+        assert_eq!(arrive(&driver, "p1").await, Ok(Begun::Member));
         assert_eq!(
             arrive(&driver, "p1").await,
-            Ok(Admitted::Member),
+            Ok(Begun::Member),
             "a later step"
         );
-        assert_eq!(arrive(&driver, "p2").await, Ok(Admitted::Surplus));
-        let mut cut = driver.batches_cut();
+        assert_eq!(arrive(&driver, "p2").await, Ok(Begun::Surplus));
+        let mut cut = driver.training_changes();
         let next = MemberRef {
             group: "next".into(),
             ..member("p3")
         };
         let waiting = tokio::spawn({
             let driver = driver.clone();
-            async move { driver.arrive(next).await }
+            async move { driver.arrive(next, false).await }
         });
         let ended = TrainingEvent::MemberEnded {
             member: member("p1"),
@@ -234,7 +266,7 @@ mod tests {
         assert_eq!(train(&driver, requested).await, Ok(()));
         cut.changed().await.expect("the driver runs");
         let admitted = waiting.await.expect("the task ends").expect("it runs");
-        assert_eq!(admitted, Ok(Admitted::Member));
+        assert_eq!(admitted, Ok(Begun::Member));
         let batches = driver.training(|state| state.jobs["job"].batches.len());
         assert_eq!(batches.await.ok(), Some(1));
     }

@@ -143,6 +143,10 @@ impl Programs {
     /// Records a program's reward. The core drops ended programs; a late reward only goes to the
     /// journal.
     pub(crate) fn program_rewarded(&mut self, key: &str, reward_millionths: i64) {
+        self.notices.push_back(Notice::ProgramRewarded {
+            program: key.into(),
+            millionths: reward_millionths,
+        });
         let program = self.state.keys.get(key);
         if let Some(p) = program.and_then(|id| self.state.live.get_mut(id)) {
             p.reward_millionths = Some(reward_millionths);

@@ -25,7 +25,10 @@ fn a_program_that_was_dropped_does_not_become_a_member_again() {
     let refused = run.arrived("a", &lost);
     assert_eq!(refused, Err(TrainingError::Dropped(lost)));
     let member = Run::member("a", &third);
-    run.event(&TrainingEvent::MemberArrived { member });
+    run.event(&TrainingEvent::MemberArrived {
+        member,
+        direct: false,
+    });
     let members = &run.job().groups["a"].members;
     assert!(members.contains_key(&surplus) && !members.contains_key(&third));
     let other = run.arrived("b", &surplus);
@@ -171,4 +174,29 @@ fn a_group_that_runs_on_is_dropped_when_its_last_client_leaves() {
     let member = Run::member("old", &old);
     run.event(&TrainingEvent::MemberLeft { member });
     assert!(run.job().groups.is_empty());
+}
+
+#[test]
+fn a_member_that_its_client_samples_outlives_a_restart_and_has_a_deadline() {
+    let mut run = Run::new(JobSettings {
+        member_timeout_s: 10,
+        ..Run::settings(1)
+    });
+    let member = Run::member("a", "p");
+    run.event(&TrainingEvent::MemberArrived {
+        member: member.clone(),
+        direct: true,
+    });
+    run.event(&TrainingEvent::MemberLeft { member });
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    assert!(run.machine.state().members.contains_key("p"));
+    let deadline = Timestamp(10_000_000);
+    assert_eq!(run.machine.next_deadline(), Some(deadline));
+    run.machine.advance(deadline);
+    run.settle();
+    assert!(run.machine.state().members.is_empty());
+    assert_eq!(run.job().account.lost[&End::Aborted].members, 1);
+    assert_eq!(run.job().wanted().next(), Some(("a", 2)), "it is replaced");
+    assert_eq!(run.machine.next_deadline(), None);
 }
