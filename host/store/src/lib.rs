@@ -64,11 +64,11 @@ pub use schema::{About, MigrationRow, SchemaStatus};
 pub use sql::{
     ActionRow, AuditRow, BindingRow, CommandRow, DecisionRow, EventRow, PluginHead, PluginRow,
     PolicyStateRow, ProgramRow, SampleRow, ServiceRow, SinkRow, Snapshot, StepRow, TenantRow,
-    TokenRow, WorkerRow,
+    TokenRow, TrainingPayload, WorkerRow,
 };
 pub use store::{
     Access, Actions, Audit, Bindings, Bodies, Cluster, Commands, Journal, MetricHistory, Plugins,
-    Programs, Sinks, Store,
+    Programs, Sinks, Store, Training,
 };
 
 /// Most rows of all kinds together in one [`Batch`].

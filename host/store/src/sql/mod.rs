@@ -32,6 +32,7 @@ mod statement;
 mod steps;
 mod store;
 mod table;
+mod training;
 mod weights;
 mod workers;
 
@@ -56,6 +57,7 @@ pub(crate) use statement::{Argument, Statement, direction};
 pub use steps::StepRow;
 pub(crate) use store::SqlStore;
 pub(crate) use table::{Kind, TableRow, Values, names as column_names};
+pub use training::TrainingPayload;
 pub use workers::WorkerRow;
 
 use crate::condition::Conditions;

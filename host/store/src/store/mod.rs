@@ -12,6 +12,7 @@ mod messages;
 mod metrics;
 mod plugins;
 mod programs;
+mod training;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use messages::{Commands, Sinks};
 pub use metrics::MetricHistory;
 pub use plugins::Plugins;
 pub use programs::Programs;
+pub use training::Training;
 
 use crate::{About, Condition, StoreError};
 
@@ -53,6 +55,7 @@ pub trait Store:
     + Plugins
     + Programs
     + Sinks
+    + Training
 {
     /// The health of the store as seen by this handle.
     fn condition(&self) -> Condition;

@@ -1,7 +1,8 @@
 //! Tests of sinks, commands, gateways and bodies. Each check starts with an empty store.
 
 use treadle_store::{
-    BODY_BYTES_MAX, BodyRow, CommandRow, Retention, SINKS_MAX, SinkRow, Store, StoreError,
+    BODY_BYTES_MAX, BodyRow, CommandRow, Names, Retention, SINKS_MAX, SinkRow, Store, StoreError,
+    TrainingPayload,
 };
 
 use super::rows::{self, snapshot};
@@ -131,6 +132,31 @@ pub(crate) async fn bodies_come_back_as_they_were(store: &dyn Store) {
     let huge = body("prompt", 9, vec![0; BODY_BYTES_MAX + 1]);
     let refused = store.put_bodies(&[huge]).await.unwrap_err();
     assert!(matches!(refused, StoreError::TooLarge { .. }), "{refused}");
+}
+
+pub(crate) async fn payloads_of_training_stay_until_they_are_removed(store: &dyn Store) {
+    let payload = |job: &str, number: u64| TrainingPayload {
+        job: job.into(),
+        name: format!("group/{number:04}"),
+        at_us: number,
+        size_bytes: 3,
+        body: vec![0, 255, number as u8],
+    };
+    let all: Vec<TrainingPayload> = (0..1_200).map(|number| payload("math", number)).collect();
+    store.put_payloads(&all).await.unwrap();
+    store.put_payloads(&[payload("code", 1)]).await.unwrap();
+    let names: Vec<String> = all.iter().map(|row| row.name.clone()).collect();
+    let mut asked = names.clone();
+    asked.push("group/none".into());
+    assert_eq!(store.payloads("math", &asked).await.unwrap(), all);
+    let listed = store.payload_names("math", 5, &names[1]).await.unwrap();
+    assert_eq!(listed, names[2..5], "older, and after that name");
+    let bytes = |names: Names| async move { store.payload_bytes(&names).await.unwrap() };
+    assert_eq!(bytes(Names::Any).await, 3 * 1_201);
+    assert_eq!(bytes(Names::With("code".into())).await, 3);
+    assert_eq!(store.remove_payloads("math", &asked).await.unwrap(), 1_200);
+    assert_eq!(store.payloads("math", &names).await.unwrap(), []);
+    assert_eq!(bytes(Names::Any).await, 3, "the other job's");
 }
 
 /// Texts of all kinds are stored unchanged, and sort and compare by their bytes.

@@ -11,7 +11,7 @@ use treadle_store::{
     ListedStep, Location, MetricHistory, Names, Placeholder, PluginHead, PluginRow, Plugins,
     PolicyStateRow, ProgramPage, ProgramRow, Programs, Pruned, RefusedRow, Retention, SamplePage,
     SampleRow, ServiceRow, SinkRow, Sinks, Snapshot, StepPage, StepRow, Store, StoreError,
-    TenantRow, TokenRow, WorkerRow, open,
+    TenantRow, TokenRow, Training, TrainingPayload, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -120,6 +120,14 @@ each_call!(Bodies {
     prune_bodies(before_us: u64) -> u64;
     body_bytes(programs: &Names) -> u64;
     shed_bodies(programs: &Names, bytes: u64) -> u64;
+});
+
+each_call!(Training {
+    put_payloads(payloads: &[TrainingPayload]) -> ();
+    payloads(job: &str, names: &[String]) -> Vec<TrainingPayload>;
+    payload_names(job: &str, before_us: u64, after: &str) -> Vec<String>;
+    payload_bytes(jobs: &Names) -> u64;
+    remove_payloads(job: &str, names: &[String]) -> u64;
 });
 
 each_call!(Cluster {

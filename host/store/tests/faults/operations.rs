@@ -5,9 +5,9 @@ use std::pin::Pin;
 
 use treadle_store::{
     ActionPage, ActionRow, AuditPage, AuditRow, Batch, BodyRow, Candidate, CommandRow, EventRow,
-    ListedPage, Location, Order, Placeholder, PolicyStateRow, ProgramPage, Retention, RewardRow,
-    SamplePage, SampleRow, ServiceRow, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow,
-    WeightRow, open,
+    ListedPage, Location, Names, Order, Placeholder, PolicyStateRow, ProgramPage, Retention,
+    RewardRow, SamplePage, SampleRow, ServiceRow, StepPage, StepRow, Store, StoreError, TenantRow,
+    TokenRow, TrainingPayload, WeightRow, open,
 };
 
 use super::rows;
@@ -187,6 +187,16 @@ fn body(k: u64) -> BodyRow {
     }
 }
 
+fn payload(k: u64) -> TrainingPayload {
+    TrainingPayload {
+        job: "math".into(),
+        name: format!("group/{k}"),
+        at_us: 1_000_000 + k,
+        size_bytes: 2,
+        body: b"{}".to_vec(),
+    }
+}
+
 fn sample(k: u64) -> SampleRow {
     SampleRow {
         at_us: k,
@@ -249,6 +259,9 @@ fn reading() -> Vec<Operation> {
         ("sinks", store, turn, store.sinks().await?);
         ("command", store, turn, store.command("c-1").await?);
         ("bodies", store, turn, store.bodies("p-1", 1).await?);
+        ("payloads", store, turn, store.payloads("math", &["group/1".into()]).await?);
+        ("payload_names", store, turn, store.payload_names("math", 9_000_000, "").await?);
+        ("payload_bytes", store, turn, store.payload_bytes(&Names::Any).await? > 0);
         ("leader", store, turn, store.leader().await?.is_some());
         ("about", store, turn, store.about().await?.schema_version);
         ("open", store, turn, reopened(turn).await?);
@@ -333,6 +346,11 @@ fn writing_others() -> Vec<Operation> {
         ("key", store, turn, store.key(&format!("key-{}", turn.k), 7).await?, store.key(&format!("key-{}", turn.k), 8).await?);
         ("put_bodies", store, turn, store.put_bodies(&[body(turn.k)]).await?, store.bodies(&format!("p-{}", turn.k), 1).await?.len());
         ("prune_bodies", store, turn, store.prune_bodies(1).await?, store.bodies("p-1", 1).await?.len());
+        ("put_payloads", store, turn, store.put_payloads(&[payload(turn.k)]).await?, store.payloads("math", &[format!("group/{}", turn.k)]).await?.len());
+        (
+            "remove_payloads", store, turn, store.remove_payloads("math", &["group/none".into()]).await?,
+            store.payloads("math", &["group/1".into()]).await?.len()
+        );
     ]
 }
 

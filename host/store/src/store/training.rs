@@ -1,0 +1,38 @@
+//! Payloads of training runs.
+
+use async_trait::async_trait;
+
+use crate::{Names, StoreError, TrainingPayload};
+
+/// What training runs store before an event names it, by job and name. Nothing here is removed by
+/// age: a checkpoint releases it.
+#[async_trait]
+pub trait Training: Send + Sync {
+    /// Adds or replaces payloads.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] past [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX).
+    async fn put_payloads(&self, payloads: &[TrainingPayload]) -> Result<(), StoreError>;
+
+    /// The payloads of these names that are stored, by name.
+    async fn payloads(
+        &self,
+        job: &str,
+        names: &[String],
+    ) -> Result<Vec<TrainingPayload>, StoreError>;
+
+    /// Names of a job's payloads that were stored before this time and come after this name, at
+    /// most [`PAGE_ROWS_MAX`](crate::PAGE_ROWS_MAX).
+    async fn payload_names(
+        &self,
+        job: &str,
+        before_us: u64,
+        after: &str,
+    ) -> Result<Vec<String>, StoreError>;
+
+    /// Total size of the payloads of these jobs.
+    async fn payload_bytes(&self, jobs: &Names) -> Result<u64, StoreError>;
+
+    /// Removes payloads; returns their number.
+    async fn remove_payloads(&self, job: &str, names: &[String]) -> Result<u64, StoreError>;
+}
