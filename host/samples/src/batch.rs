@@ -6,7 +6,7 @@
 //! | `sequence_start` | I64 | `[sequences + 1]` | where each sequence begins in `ids`; the last is the number of tokens |
 //! | `sampled` | I64 | `[ranges, 3]` | sequence, first position in it, one past the last: the tokens to train |
 //! | `logprobs` | F32 | `[sampled tokens]` | log-probabilities of the tokens of all ranges, one range after the other |
-//! | `versions` | I64 | `[spans, 4]` | sequence, first position, one past the last, index of the weight version in `meta` |
+//! | `versions` | I64 | `[spans, 4]` | sequence, first position, one past the last, index of the weight version in `meta.versions` |
 //! | `owner` | I64 | `[sequences, 3]` | index of the group and of the member in `meta`, number of the sequence within the member |
 //! | `reward` | F64 | `[members]` | reward of each member; NaN if it has none |
 //! | `meta` | U8 | `[bytes]` | JSON: names, versions, kinds and digests |
@@ -46,7 +46,7 @@ pub struct VersionRange {
     pub start: usize,
     /// One past the last.
     pub end: usize,
-    /// Index of the version.
+    /// Index of the version in `meta`; of a stored sample, its number.
     pub version: usize,
 }
 
@@ -71,8 +71,8 @@ pub enum BatchError {
         /// Length of the sequence.
         tokens: usize,
     },
-    /// The file's header can't be made.
-    #[error("the batch can't be written as safetensors: {0}")]
+    /// The file is not one of these.
+    #[error("this can't be written or read as safetensors: {0}")]
     Format(#[from] SafeTensorError),
 }
 

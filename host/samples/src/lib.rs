@@ -18,9 +18,11 @@ mod check;
 mod delta;
 mod prefix;
 mod step;
+mod stored;
 
 pub use assemble::{Assembly, Exclusion, Sampled, Sequence, assemble};
 pub use batch::{BatchError, Member, Scored, VersionRange, encode};
 pub use check::{Fault, check};
 pub use delta::{Delta, DeltaError, Deltas, restore};
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};
+pub use stored::{digest, load, store};

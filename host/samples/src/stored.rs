@@ -1,0 +1,166 @@
+//! A member's sequences as they are stored: a batch of one member, and its digest.
+
+use crate::assemble::{Sampled, Sequence};
+use crate::batch::{BatchError, Member, Scored, VersionRange, encode};
+use safetensors::SafeTensors;
+use sha2::{Digest, Sha256};
+
+/// Writes the sequences of one member; versions are numbers, not indexes.
+///
+/// # Errors
+/// [`BatchError`] if a sequence contradicts itself.
+pub fn store(sequences: Vec<Scored>) -> Result<Vec<u8>, BatchError> {
+    let member = Member {
+        group: 0,
+        sequences,
+        reward: None,
+    };
+    encode(&[member], "{}")
+}
+
+/// Reads what [`store`] wrote. Steps of ranges are not stored; they read as 0.
+///
+/// # Errors
+/// [`BatchError`] if this is something else.
+pub fn load(bytes: &[u8]) -> Result<Vec<Scored>, BatchError> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let numbers = |name: &str| -> Result<Vec<usize>, BatchError> {
+        let words = file.tensor(name)?.data();
+        Ok(words
+            .as_chunks()
+            .0
+            .iter()
+            .map(|w| u64::from_le_bytes(*w) as usize)
+            .collect())
+    };
+    let ids = file.tensor("ids")?.data();
+    let ids: Vec<i32> = ids
+        .as_chunks()
+        .0
+        .iter()
+        .map(|w| i32::from_le_bytes(*w))
+        .collect();
+    let logprobs = file.tensor("logprobs")?.data();
+    let logprobs = logprobs
+        .as_chunks()
+        .0
+        .iter()
+        .map(|w| f32::from_le_bytes(*w));
+    let mut logprobs = logprobs.collect::<Vec<f32>>().into_iter();
+    let starts = numbers("sequence_start")?;
+    let (sampled, versions) = (numbers("sampled")?, numbers("versions")?);
+    let (sampled, versions) = (sampled.as_chunks::<3>().0, versions.as_chunks::<4>().0);
+    let mut sequences = Vec::with_capacity(starts.len());
+    for (number, bounds) in starts.windows(2).enumerate() {
+        let [start, end] = [bounds[0], bounds[1]];
+        let Some(ids) = ids.get(start..end) else {
+            let tokens = ids.len();
+            return Err(BatchError::Range { start, end, tokens });
+        };
+        let own = sampled.iter().filter(|row| row[0] == number);
+        let sampled: Vec<Sampled> = own.map(|row| range(row[1], row[2])).collect();
+        let tokens: usize = sampled.iter().map(|r| r.end.saturating_sub(r.start)).sum();
+        let versions = versions.iter().filter(|row| row[0] == number);
+        let versions = versions.map(|row| VersionRange {
+            start: row[1],
+            end: row[2],
+            version: row[3],
+        });
+        let ids = ids.to_vec();
+        sequences.push(Scored {
+            sequence: Sequence { ids, sampled },
+            logprobs: logprobs.by_ref().take(tokens).collect(),
+            versions: versions.collect(),
+        });
+    }
+    Ok(sequences)
+}
+
+fn range(start: usize, end: usize) -> Sampled {
+    Sampled {
+        step: 0,
+        start,
+        end,
+    }
+}
+
+/// SHA-256 of a member's sequences, which anyone can compute from a batch: docs/training.md says of
+/// which bytes.
+pub fn digest(sequences: &[Scored]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let number = |hash: &mut Sha256, value: usize| hash.update((value as u64).to_le_bytes());
+    for scored in sequences {
+        let Sequence { ids, sampled } = &scored.sequence;
+        number(&mut hash, ids.len());
+        for id in ids {
+            hash.update(id.to_le_bytes());
+        }
+        number(&mut hash, sampled.len());
+        for range in sampled {
+            number(&mut hash, range.start);
+            number(&mut hash, range.end);
+        }
+        for logprob in &scored.logprobs {
+            hash.update(logprob.to_le_bytes());
+        }
+        number(&mut hash, scored.versions.len());
+        for range in &scored.versions {
+            number(&mut hash, range.start);
+            number(&mut hash, range.end);
+            number(&mut hash, range.version);
+        }
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequences() -> Vec<Scored> {
+        let scored = |ids: &[i32], ranges: &[(usize, usize)]| Scored {
+            sequence: Sequence {
+                ids: ids.to_vec(),
+                sampled: ranges
+                    .iter()
+                    .map(|(start, end)| range(*start, *end))
+                    .collect(),
+            },
+            logprobs: vec![-0.5; ranges.iter().map(|(start, end)| end - start).sum()],
+            versions: vec![VersionRange {
+                start: 1,
+                end: 2,
+                version: 7,
+            }],
+        };
+        vec![
+            scored(&[5, 6, 7, 8], &[(1, 2), (3, 4)]),
+            scored(&[5, 9], &[(1, 2)]),
+        ]
+    }
+
+    #[test]
+    fn sequences_come_back_as_they_were() {
+        let bytes = store(sequences()).expect("they are whole");
+        assert_eq!(load(&bytes).expect("it is a sample"), sequences());
+        assert!(load(&bytes[..bytes.len() - 1]).is_err());
+        assert!(load(b"").is_err());
+    }
+
+    #[test]
+    fn every_part_counts_in_the_digest() {
+        let whole = digest(&sequences());
+        let changes: [fn(&mut Scored); 4] = [
+            |scored| scored.sequence.ids[0] = 1,
+            |scored| scored.sequence.sampled[0].start = 0,
+            |scored| scored.logprobs[0] = -0.25,
+            |scored| scored.versions[0].version = 8,
+        ];
+        for change in changes {
+            let mut other = sequences();
+            change(&mut other[1]);
+            assert_ne!(digest(&other), whole);
+        }
+        assert_eq!(digest(&sequences()), whole);
+    }
+}
