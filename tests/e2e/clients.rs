@@ -1,5 +1,6 @@
 //! LLM client packages that agents use, with only their URL changed.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use treadle_engine_sim::{EngineSim, EngineSimOptions, Faults};
@@ -9,11 +10,11 @@ use treadle_tests::support::policy::root;
 /// Skips the tests with third-party packages.
 const SKIP_VARIABLE: &str = "TREADLE_SKIP_CLIENT_TESTS";
 
-/// Runs the script against a daemon; returns false if these tests are skipped.
-async fn passes(fixture: &Fixture, part: &'static str) {
+/// Python with the packages; `None` if tests with them are skipped.
+pub(crate) fn python() -> Option<PathBuf> {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
-        eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no clients of models were tested");
-        return;
+        eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no packages of clients were tested");
+        return None;
     }
     let python = root().join(".treadle/llm-clients/bin/python");
     assert!(
@@ -21,6 +22,12 @@ async fn passes(fixture: &Fixture, part: &'static str) {
         "{} is missing: run `scripts/llm-clients.sh`, or set {SKIP_VARIABLE}=1",
         python.display()
     );
+    Some(python)
+}
+
+/// Runs the script against a daemon.
+async fn passes(fixture: &Fixture, part: &'static str) {
+    let Some(python) = python() else { return };
     let url = fixture.daemon.url().clone();
     let output = tokio::task::spawn_blocking(move || {
         Command::new(python)

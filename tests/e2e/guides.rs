@@ -47,6 +47,19 @@ async fn the_page_of_actions_works_as_it_is_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_training_runs_works_as_it_is_printed() {
+    let terminal = follow("docs/training.md").await;
+    let token = std::fs::read_to_string(terminal.folder().join(".treadle/admin-token"));
+    let token = token.expect("it is beside the store");
+    let client = Client::new(terminal.url().expect("it starts a daemon"));
+    let job = client
+        .with_token(token.trim())
+        .get("/api/v1/jobs/math")
+        .await;
+    assert_eq!(job.ok()["version"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_page_of_what_if_replay_works_as_it_is_printed() {
     follow("docs/what-if.md").await;
 }

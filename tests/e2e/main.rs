@@ -26,5 +26,6 @@ mod sglang;
 mod steps;
 mod tenancy;
 mod tls;
+mod training;
 mod vllm;
 mod whatif;

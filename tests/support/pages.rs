@@ -134,13 +134,14 @@ pub fn pages(root: &Path) -> Vec<PathBuf> {
 
 /// Pages whose commands are run from top to bottom (`tests/e2e/guides.rs`,
 /// `tests/e2e/sandboxes/guides.rs`). On every other page each block is marked as not run.
-pub const FOLLOWED: [&str; 10] = [
+pub const FOLLOWED: [&str; 11] = [
     "README.md",
     "docs/quickstart.md",
     "docs/actions.md",
     "docs/what-if.md",
     "docs/rollouts.md",
     "docs/sandboxes.md",
+    "docs/training.md",
     "docs/guides/connect.md",
     "docs/guides/operate.md",
     "docs/guides/sandbox-clients.md",

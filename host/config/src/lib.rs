@@ -30,6 +30,7 @@ mod server;
 mod store;
 mod tls;
 mod traces;
+mod training;
 
 use std::path::{Path, PathBuf};
 
@@ -58,6 +59,7 @@ pub use server::ServerConfig;
 pub use store::StoreConfig;
 pub use tls::TlsConfig;
 pub use traces::TracesConfig;
+pub use training::TrainingConfig;
 pub use treadle_trust::Secret;
 
 use layers::Layers;
@@ -80,6 +82,7 @@ const SECTIONS: &[Section] = &[
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     PayloadsConfig::SECTION,
+    TrainingConfig::SECTION,
     ClusterConfig::SECTION,
     PluginsConfig::SECTION,
     AuthConfig::SECTION,
@@ -121,6 +124,8 @@ pub struct Config {
     pub broker: BrokerConfig,
     /// Requests and answers that are kept whole.
     pub payloads: PayloadsConfig,
+    /// Training runs.
+    pub training: TrainingConfig,
     /// Several daemons on one store.
     pub cluster: ClusterConfig,
     /// Limits on policies.

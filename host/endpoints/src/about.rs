@@ -16,6 +16,9 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 /// Largest description of an action.
 pub const ACTION_BYTES_MAX: usize = 8 << 20;
 
+/// Largest sample of a program.
+pub(crate) const SAMPLE_BYTES_MAX: usize = 64 << 20;
+
 /// The limit on a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
@@ -25,6 +28,8 @@ pub(crate) enum Length {
     Action,
     /// Same body limit as `Action`; the response is sent when the command exits, with no timeout.
     Command,
+    /// [`SAMPLE_BYTES_MAX`].
+    Sample,
     /// The configured limit on uploaded policies.
     Upload,
     /// No limit here: the gateway reads the body and has its own limits.
@@ -103,6 +108,7 @@ impl About {
             bytes_max: match self.length {
                 Length::Control => Some(CONTROL_BYTES_MAX),
                 Length::Action | Length::Command => Some(ACTION_BYTES_MAX),
+                Length::Sample => Some(SAMPLE_BYTES_MAX),
                 Length::Upload | Length::Relayed => None,
             },
         }

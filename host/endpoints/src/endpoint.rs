@@ -1,7 +1,7 @@
 //! An endpoint: its path, required permission, handler, errors and documentation. The router, the
 //! guard's table and the OpenAPI document are built from endpoints.
 
-use crate::about::{ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length};
+use crate::about::{ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length, SAMPLE_BYTES_MAX};
 use crate::signature::{Signature, in_path};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -165,6 +165,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
+    /// Its body may be as large as a sample.
+    pub fn takes_sample(mut self) -> Self {
+        self.about.length = Length::Sample;
+        self
+    }
+
     /// Its body is a command; the response is sent when the command exits.
     pub fn takes_command(mut self) -> Self {
         self.about.length = Length::Command;
@@ -200,6 +206,7 @@ where
             Length::Action | Length::Command => {
                 handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX))
             }
+            Length::Sample => handler.layer(DefaultBodyLimit::max(SAMPLE_BYTES_MAX)),
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };

@@ -16,6 +16,7 @@ use treadle_runs::nodes::Nodes;
 use treadle_runs::sandboxes::{Host, SandboxApp, Tenants};
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
+use treadle_training::TrainingApp;
 use treadle_whatif::WhatIfQueue;
 
 /// What REST handlers share.
@@ -29,6 +30,8 @@ pub struct App {
     pub driver: DriverHandle,
     /// Durable state.
     pub store: Arc<dyn Store>,
+    /// Training runs.
+    pub training: TrainingApp,
     /// The watched engines.
     pub engines: Arc<EngineWatch>,
     /// Uploaded policies.

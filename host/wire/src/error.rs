@@ -101,6 +101,26 @@ error_codes! {
     ImageUnknown = "image_unknown", 404, "not_found_error";
     /// This daemon has no sandboxes.
     SandboxesDisabled = "sandboxes_disabled", 409, "invalid_request_error";
+    /// No such job is declared.
+    JobUnknown = "job_unknown", 404, "not_found_error";
+    /// The training job has no such group that is in no batch.
+    GroupUnknown = "group_unknown", 404, "not_found_error";
+    /// The program is not a member of a group.
+    MemberUnknown = "member_unknown", 404, "not_found_error";
+    /// The program is a member of another group, or ended otherwise.
+    MemberConflict = "member_conflict", 409, "invalid_request_error";
+    /// The member was cut or replaced.
+    MemberDropped = "member_dropped", 409, "invalid_request_error";
+    /// A token of the sample can't be trained.
+    SampleInvalid = "sample_invalid", 400, "invalid_request_error";
+    /// The batches before this one were not asked for yet.
+    BatchAhead = "batch_ahead", 409, "invalid_request_error";
+    /// The batch was released by a checkpoint.
+    BatchReleased = "batch_released", 410, "invalid_request_error";
+    /// The version falls back, is ahead of the batches, or is of an older lineage.
+    VersionConflict = "version_conflict", 409, "invalid_request_error";
+    /// A limit on jobs, groups, waiting programs or kept batches is reached.
+    TrainingFull = "training_full", 429, "overloaded_error";
     /// The idempotency key belongs to another action.
     IdempotencyKeyTaken = "idempotency_key_taken", 409, "invalid_request_error";
     /// The uploaded plugin is not an acceptable component.

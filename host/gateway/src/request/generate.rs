@@ -1,6 +1,7 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
 use super::attempt::{Outcome, next_instruction};
+use super::begin::begun;
 use super::isolation::{isolate, salted};
 use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_auth::{CacheSalts, Principal};
+use treadle_core::training::MemberRef;
 use treadle_core::{Event, PrefixSegment, ProgramEvent, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
 use treadle_http::body::{self, BodyLimits};
@@ -103,6 +105,8 @@ pub(super) struct Call {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) head: RequestHead,
+    /// Its place in a training run, if it names a group.
+    pub(super) member: Option<MemberRef>,
     /// The program's internal name.
     pub(super) program: Arc<str>,
     /// The job's internal name.
@@ -236,6 +240,7 @@ async fn accept(
         app.excerpts
             .put(&identity.job, &identity.program, excerpt_of(&body));
     }
+    let member = member_of(&identity);
     let program = identity.program;
     let model = known_model(head.model.as_deref());
     let job = &*identity.job;
@@ -251,6 +256,7 @@ async fn accept(
             headers,
             body,
             head,
+            member,
             program,
             job: identity.job,
             step,
@@ -263,6 +269,16 @@ async fn accept(
         arrival,
         step_room,
     ))
+}
+
+/// The place of a program in a training run, if it names a group.
+fn member_of(identity: &Identity) -> Option<MemberRef> {
+    let group = identity.group.as_ref()?;
+    Some(MemberRef {
+        job: identity.job.as_ref().into(),
+        group: group.as_str().into(),
+        program: identity.program.as_ref().into(),
+    })
 }
 
 /// Limits on a body of this caller.
@@ -366,6 +382,10 @@ async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
     // First, so that the step can be aborted as soon as it is known.
     let registration = call.app.requests.register(&id);
+    if let Err(error) = begun(&call).await {
+        guard.settle();
+        return error_response(&error);
+    }
     let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never accepted, so there is nothing to cancel.
         guard.settle();

@@ -1,6 +1,7 @@
 //! Handling of generation requests: identify, schedule, forward, and relay the response.
 
 mod attempt;
+mod begin;
 mod cause;
 mod continuation;
 mod counts;

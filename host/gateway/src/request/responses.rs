@@ -158,6 +158,7 @@ impl Call {
             headers: self.headers.clone(),
             body,
             head: self.head.clone(),
+            member: None,
             program: self.program.clone(),
             job: self.job.clone(),
             step: self.step,

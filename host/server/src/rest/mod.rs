@@ -55,6 +55,7 @@ use treadle_endpoints::About;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
 use treadle_sandbox_apis::{forward, in_form, sandbox_endpoints, sandbox_router};
+use treadle_training::{training_endpoints, training_router};
 use treadle_wire::ErrorCode;
 
 /// How long a reader waits for the journal's writer, at most.
@@ -133,6 +134,7 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
         ("Forwarded to an engine", abouts(generation::forwarded())),
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
+    groups.push(("Training runs", abouts(training_endpoints())));
     let of_sandboxes = sandbox_endpoints().into_iter();
     groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
@@ -166,6 +168,7 @@ pub(crate) fn router(app: App) -> Router {
     let own: Vec<Endpoint> = own().into_iter().flat_map(|(_, all)| all).collect();
     let forward = from_fn_with_state(app.sandbox_app(), forward);
     let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
+    let of_training = training_router(app.training.clone());
     let link = Router::new()
         .route(treadle_runs::nodes::PATH, get(nodes::connect))
         .with_state(app.clone());
@@ -180,6 +183,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(treadle_endpoints::router(relayed, app.gateway.clone(), 0))
         .merge(treadle_endpoints::router(own, app, upload_bytes_max))
         .merge(of_sandboxes)
+        .merge(of_training)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)

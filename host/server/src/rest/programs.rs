@@ -17,6 +17,7 @@ use treadle_endpoints::{delete, get, put};
 use treadle_http::error_response;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
+use treadle_training::forget;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -45,7 +46,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             )
             .fails(&[ErrorCode::ProgramUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/jobs/{job}", RUN, release_job)
-            .summary("Ends all live programs of a job")
+            .summary("Ends all live programs of a job; with `forget` its training run goes too")
             .fails(&[ErrorCode::Overloaded]),
     ]
 }
@@ -182,12 +183,25 @@ struct ReleasedJob {
     job: String,
     /// Number of its programs that were live.
     released: usize,
+    /// Whether a training run of this name was removed.
+    forgotten: bool,
+}
+
+/// What else ends with a job.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ReleaseJobQuery {
+    /// Also remove its training run, with its groups, batches and payloads.
+    #[serde(default)]
+    #[param(required = false)]
+    forget: bool,
 }
 
 async fn release_job(
     State(app): State<App>,
     caller: Caller,
     InPath(job): InPath,
+    Query(query): Query<ReleaseJobQuery>,
 ) -> Answer<ReleasedJob> {
     let wanted = caller.principal.inside(&job);
     let keys = app.driver.programs_of(&wanted).await;
@@ -207,9 +221,11 @@ async fn release_job(
         after: Value::Null,
     };
     app.auth.audit.note(&caller, change).await;
+    let forgotten = query.forget && forget(&app.training, &caller, job.clone()).await?;
     Ok(Json(ReleasedJob {
         job: job.to_string(),
         released: keys.len(),
+        forgotten,
     }))
 }
 

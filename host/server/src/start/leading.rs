@@ -42,6 +42,7 @@ use treadle_scheduler::{
     spawn_journal,
 };
 use treadle_store::{Bodies, Cluster, Store};
+use treadle_training::TrainingApp;
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
@@ -381,16 +382,9 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         kept,
     } = parts;
     let scheduler = Scheduler::Local(driver.clone());
-    // In a cluster each gateway stores bodies itself; this one would never get any.
-    let alone = config.cluster.role == Role::Single;
-    let bodies = alone.then(|| {
-        let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
-        let kept: Counted =
-            Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
-        PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
-    });
+    let bodies = bodies_of(config, &store, kept);
     let (node, streams) = (context.node.clone(), context.streams.clone());
-    let gateway = gateway_state(config, scheduler, context, bodies.flatten());
+    let gateway = gateway_state(config, scheduler, context, bodies);
     let upstream = gateway.upstream.clone();
     let watching = WatchOptions {
         interval: Duration::from_millis(config.engines.probe_interval_ms),
@@ -421,11 +415,13 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     );
     let workers = driver.workers().await.unwrap_or_default();
     let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
+    let training = training(config, &driver, &store, &auth);
     Ok(App {
         gateway,
         auth,
         driver,
         store,
+        training,
         engines,
         policies,
         whatif,
@@ -439,6 +435,30 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         next_worker: Arc::new(AtomicU32::new(next_worker)),
         demo: Arc::default(),
     })
+}
+
+/// Stores bodies of steps. In a cluster each gateway does that itself; this one would never get any.
+fn bodies_of(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    kept: Arc<Kept>,
+) -> Option<Arc<PayloadWriter>> {
+    if config.cluster.role != Role::Single {
+        return None;
+    }
+    let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
+    let kept: Counted = Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
+    PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
+}
+
+fn training(
+    config: &Config,
+    driver: &DriverHandle,
+    store: &Arc<dyn Store>,
+    auth: &Arc<Auth>,
+) -> TrainingApp {
+    let bytes_max = config.training.bytes_max;
+    TrainingApp::new(driver.clone(), store.clone(), auth.clone(), bytes_max)
 }
 
 /// Engines of the configuration, and those that were registered before a

@@ -36,6 +36,7 @@ mod store;
 mod tenants;
 mod tokens;
 mod traces;
+mod training;
 mod up;
 mod whatif;
 mod workers;
@@ -92,6 +93,8 @@ enum Command {
     Nodes(nodes::NodesArgs),
     /// Provide this machine's sandboxes to a daemon.
     NodeAgent(Box<node_agent::NodeAgentArgs>),
+    /// List training runs, show who waits for whom, and check a run from outside.
+    Training(training::TrainingArgs),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
@@ -179,6 +182,7 @@ impl Command {
             Self::Sandboxes(args) => args.run().await,
             Self::Nodes(args) => args.run().await,
             Self::NodeAgent(args) => Box::pin(args.run()).await,
+            Self::Training(args) => args.run().await,
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
@@ -215,6 +219,9 @@ mod tests {
             "treadle programs p --steps -n 5",
             "treadle programs -- release",
             "treadle workers",
+            "treadle training",
+            "treadle training show j --json",
+            "treadle training check --job j --batches folder",
             "treadle workers --json memory",
             "treadle workers memory --json",
             "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",

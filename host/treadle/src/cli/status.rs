@@ -5,7 +5,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::client::Remote;
+use super::client::{Client, Remote};
 use super::environment;
 use super::error::CliError;
 use super::output::{Column, fields, plain, print_json, print_text, table};
@@ -38,6 +38,12 @@ const STORE: &[Column] = &[
     ("ERROR", "/error"),
 ];
 
+const TRAINING: &[Column] = &[
+    ("TRAINING JOB", "/job"),
+    ("WHO WAITS", "/who"),
+    ("WHY", "/why"),
+];
+
 /// Arguments of `treadle status`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct StatusArgs {
@@ -59,6 +65,9 @@ impl StatusArgs {
             })?
         };
         text.push_str(&store_failures(&health));
+        if status.is_success() {
+            text.push_str(&training_waits(&client).await);
+        }
         if self.remote.json {
             print_json(&health)?;
         } else {
@@ -85,6 +94,24 @@ fn told_little(health: &Value) -> Option<String> {
         told.push_str(environment::TOKEN);
     }
     Some(told)
+}
+
+/// Which side of each training run waits for which; nothing for callers who may not see them.
+async fn training_waits(client: &Client) -> String {
+    let Ok(answer) = client.get("/api/v1/jobs").await else {
+        return String::new();
+    };
+    let jobs = answer["jobs"].as_array().into_iter().flatten();
+    let rows: Vec<Value> = jobs
+        .flat_map(|job| {
+            let waits = job["waits"].as_array().into_iter().flatten();
+            waits.map(|wait| json!({"job": job["job"], "who": wait["who"], "why": wait["message"]}))
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(TRAINING, &rows))
 }
 
 /// Current failures of the store.

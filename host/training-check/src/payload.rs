@@ -1,0 +1,287 @@
+//! The payload of a batch: its tensors are checked, and the sample of each member is hashed as
+//! `docs/training.md` defines its digest. Nothing in a payload is trusted.
+
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// What a payload has, without its tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Payload {
+    /// Digest of the whole file.
+    pub(crate) file: [u8; 32],
+    pub(crate) job: String,
+    pub(crate) batch: u64,
+    /// Keys of its groups.
+    pub(crate) groups: Vec<String>,
+    /// Members by their programs.
+    pub(crate) members: BTreeMap<String, Sampled>,
+}
+
+/// A member in a payload.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sampled {
+    /// Key of the group that owns its sequences, if it has any.
+    pub(crate) group: Option<String>,
+    /// The digest that the payload names.
+    pub(crate) sample: Option<String>,
+    /// The digest of what the payload has, in hexadecimal digits.
+    pub(crate) digest: String,
+    /// The oldest version of any token.
+    pub(crate) oldest: Option<u64>,
+    /// NaN if it has none.
+    pub(crate) reward: f64,
+}
+
+/// The tensor `meta`.
+#[derive(Deserialize)]
+struct Meta {
+    job: String,
+    batch: u64,
+    groups: Vec<String>,
+    members: Vec<MetaMember>,
+    versions: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct MetaMember {
+    program: String,
+    sample: Option<String>,
+}
+
+/// The tensors, as rows of numbers.
+struct Columns<'p> {
+    ids: &'p [u8],
+    logprobs: &'p [u8],
+    starts: Vec<[u64; 1]>,
+    sampled: Vec<[u64; 3]>,
+    versions: Vec<[u64; 4]>,
+    owner: Vec<[u64; 3]>,
+    rewards: Vec<f64>,
+    meta: Meta,
+}
+
+/// A member whose sequences are being hashed.
+#[derive(Default)]
+struct Hashed {
+    group: Option<u64>,
+    sequences: u64,
+    oldest: Option<u64>,
+    hasher: Sha256,
+}
+
+/// Reads a payload. What is wrong with it is told in words.
+pub(crate) fn read_payload(bytes: &[u8]) -> Result<Payload, String> {
+    let columns = Columns::of(bytes)?;
+    let mut hashed = Vec::new();
+    hashed.resize_with(columns.meta.members.len(), Hashed::default);
+    columns.hash_into(&mut hashed)?;
+    let meta = columns.meta;
+    let mut members = BTreeMap::new();
+    let named = meta.members.into_iter().zip(hashed).zip(columns.rewards);
+    for ((member, hashed), reward) in named {
+        let group = hashed.group.map(|index| item(&meta.groups, index));
+        let sampled = Sampled {
+            group: group.transpose()?.cloned(),
+            sample: member.sample,
+            digest: hexadecimal(&hashed.hasher.finalize()),
+            oldest: hashed.oldest,
+            reward,
+        };
+        let program = member.program;
+        if members.insert(program.clone(), sampled).is_some() {
+            return Err(format!("`meta` names the program `{program}` twice"));
+        }
+    }
+    Ok(Payload {
+        file: Sha256::digest(bytes).into(),
+        job: meta.job,
+        batch: meta.batch,
+        groups: meta.groups,
+        members,
+    })
+}
+
+impl<'p> Columns<'p> {
+    fn of(bytes: &'p [u8]) -> Result<Self, String> {
+        let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+        let meta = tensor(&file, "meta", Dtype::U8, 1)?;
+        let meta = serde_json::from_slice(meta).map_err(|error| format!("`meta`: {error}"))?;
+        let reward = tensor(&file, "reward", Dtype::F64, 1)?.as_chunks().0;
+        let columns = Self {
+            ids: tensor(&file, "ids", Dtype::I32, 1)?,
+            logprobs: tensor(&file, "logprobs", Dtype::F32, 1)?,
+            starts: rows(&file, "sequence_start")?,
+            sampled: rows(&file, "sampled")?,
+            versions: rows(&file, "versions")?,
+            owner: rows(&file, "owner")?,
+            rewards: reward
+                .iter()
+                .map(|value| f64::from_le_bytes(*value))
+                .collect(),
+            meta,
+        };
+        let (rewards, members) = (columns.rewards.len(), columns.meta.members.len());
+        if rewards != members {
+            return Err(format!("`reward` has {rewards} rows for {members} members"));
+        }
+        let (starts, owners) = (columns.starts.len(), columns.owner.len());
+        if starts != owners + 1 || columns.starts.first() != Some(&[0]) {
+            return Err(format!(
+                "`sequence_start` has {starts} rows from {:?} for {owners} sequences; it needs one \
+                 more, from 0",
+                columns.starts.first()
+            ));
+        }
+        Ok(columns)
+    }
+
+    /// Adds each sequence to the hash of its member.
+    fn hash_into(&self, members: &mut [Hashed]) -> Result<(), String> {
+        let (mut sampled, mut versions) = (&self.sampled[..], &self.versions[..]);
+        let (mut ids, mut logprobs) = (self.ids, self.logprobs);
+        for (number, (bounds, owner)) in (0..).zip(self.starts.windows(2).zip(&self.owner)) {
+            let [group, member, within] = *owner;
+            let hashed = usize::try_from(member).ok();
+            let hashed = hashed.and_then(|index| members.get_mut(index));
+            let hashed = hashed.ok_or_else(|| format!("`owner` names member {member}"))?;
+            if within != hashed.sequences || *hashed.group.get_or_insert(group) != group {
+                let expected = hashed.sequences;
+                return Err(format!(
+                    "`owner` gives member {member} sequence {within} of group {group}; {expected} \
+                     of one group was next"
+                ));
+            }
+            hashed.sequences += 1;
+            let length = bounds[1][0].checked_sub(bounds[0][0]);
+            let length =
+                length.ok_or_else(|| format!("sequence {number} ends before it begins"))?;
+            let own = ranges(&mut sampled, number, length)?;
+            let tokens = own.iter().map(|range| range.end - range.start).sum();
+            hashed.number(length);
+            hashed.hasher.update(items(&mut ids, length, "ids")?);
+            hashed.number(own.len() as u64);
+            for range in &own {
+                hashed.number(range.start);
+                hashed.number(range.end);
+            }
+            hashed
+                .hasher
+                .update(items(&mut logprobs, tokens, "logprobs")?);
+            let rows = versions;
+            let spans = ranges(&mut versions, number, length)?;
+            hashed.number(spans.len() as u64);
+            for (span, row) in spans.iter().zip(rows) {
+                let version = version_of(item(&self.meta.versions, row[3])?)?;
+                hashed.oldest = Some(hashed.oldest.map_or(version, |oldest| oldest.min(version)));
+                hashed.number(span.start);
+                hashed.number(span.end);
+                hashed.number(version);
+            }
+        }
+        let left = [ids.len(), logprobs.len(), sampled.len(), versions.len()];
+        if left == [0; 4] {
+            return Ok(());
+        }
+        Err("tensors have rows after those of the last sequence".to_owned())
+    }
+}
+
+impl Hashed {
+    fn number(&mut self, number: u64) {
+        self.hasher.update(number.to_le_bytes());
+    }
+}
+
+/// Takes the rows of a sequence from the front: ranges of it, in order.
+fn ranges<const N: usize>(
+    rows: &mut &[[u64; N]],
+    sequence: u64,
+    length: u64,
+) -> Result<Vec<Range<u64>>, String> {
+    let own = rows.iter().take_while(|row| row[0] == sequence).count();
+    let (own, rest) = rows.split_at(own);
+    *rows = rest;
+    let mut last = 0;
+    let range = |row: &[u64; N]| {
+        let (start, end) = (row[1], row[2]);
+        if start < last || end < start || end > length {
+            return Err(format!(
+                "the range {start} to {end} of sequence {sequence} is not in order within {length} \
+                 tokens"
+            ));
+        }
+        last = end;
+        Ok(start..end)
+    };
+    own.iter().map(range).collect()
+}
+
+/// Takes a number of values of four bytes from the front.
+fn items<'p>(bytes: &mut &'p [u8], count: u64, name: &str) -> Result<&'p [u8], String> {
+    let wanted = usize::try_from(count)
+        .ok()
+        .and_then(|count| count.checked_mul(4));
+    let split = wanted.and_then(|wanted| bytes.split_at_checked(wanted));
+    let (own, rest) = split.ok_or_else(|| format!("`{name}` is too short"))?;
+    *bytes = rest;
+    Ok(own)
+}
+
+fn item<T>(list: &[T], index: u64) -> Result<&T, String> {
+    let found = usize::try_from(index)
+        .ok()
+        .and_then(|index| list.get(index));
+    found.ok_or_else(|| format!("index {index} is beyond a list of {} in `meta`", list.len()))
+}
+
+fn version_of(value: &Value) -> Result<u64, String> {
+    let text = value.as_str().and_then(|text| text.parse().ok());
+    let version = value.as_u64().or(text);
+    version.ok_or_else(|| format!("`meta` has the version {value}, which is no number"))
+}
+
+/// The bytes of a tensor, if it has this type and number of columns.
+fn tensor<'p>(
+    file: &SafeTensors<'p>,
+    name: &str,
+    dtype: Dtype,
+    columns: usize,
+) -> Result<&'p [u8], String> {
+    let found = file.tensor(name).map_err(|error| error.to_string())?;
+    let shape = found.shape();
+    let is_expected = match shape {
+        [_] => columns == 1,
+        [_, width] => columns > 1 && *width == columns,
+        _ => false,
+    };
+    if found.dtype() == dtype && is_expected {
+        return Ok(found.data());
+    }
+    let is = found.dtype();
+    Err(format!(
+        "`{name}` is {is:?} of shape {shape:?}, not {dtype:?} with {columns} columns"
+    ))
+}
+
+/// A tensor of integers; a negative one is a fault.
+fn rows<const N: usize>(file: &SafeTensors<'_>, name: &str) -> Result<Vec<[u64; N]>, String> {
+    let numbers = tensor(file, name, Dtype::I64, N)?.as_chunks().0.iter();
+    let numbers = numbers.map(|number| u64::try_from(i64::from_le_bytes(*number)));
+    let numbers: Result<Vec<u64>, _> = numbers.collect();
+    let numbers = numbers.map_err(|_| format!("`{name}` has a negative number"))?;
+    Ok(numbers.as_chunks().0.to_vec())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,171 @@
+//! What the handlers share, and what they all do.
+
+use crate::refusal::{not_recorded, refused};
+use axum::response::Response;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use treadle_auth::{Auth, Caller};
+use treadle_core::training::{Job, State, TrainingEvent};
+use treadle_http::refuse;
+use treadle_model::ClientName;
+use treadle_scheduler::DriverHandle;
+use treadle_store::{Names, Store, StoreError};
+use treadle_wire::ErrorCode;
+
+/// Longest wait of a request.
+const WAIT_S_MAX: u64 = 60;
+/// Stored bytes of a tenant are measured this often; in between, what is added is counted.
+const MEASURED_FOR: Duration = Duration::from_mins(1);
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct TrainingApp {
+    /// The scheduler.
+    pub driver: DriverHandle,
+    /// Durable state.
+    pub store: Arc<dyn Store>,
+    /// Authentication, and the audit log.
+    pub auth: Arc<Auth>,
+    /// Limit on stored payloads; each tenant has a share.
+    pub bytes_max: u64,
+    /// Stored bytes of tenants.
+    stored: Arc<Mutex<BTreeMap<String, Stored>>>,
+}
+
+/// Stored bytes of a tenant, and when they were measured.
+#[derive(Clone, Copy)]
+struct Stored {
+    bytes: u64,
+    at: Instant,
+}
+
+impl TrainingApp {
+    /// Training runs of this scheduler and store.
+    pub fn new(
+        driver: DriverHandle,
+        store: Arc<dyn Store>,
+        auth: Arc<Auth>,
+        bytes_max: u64,
+    ) -> Self {
+        Self {
+            driver,
+            store,
+            auth,
+            bytes_max,
+            stored: Arc::default(),
+        }
+    }
+
+    /// Handles an event; it is on record when this completes.
+    pub(crate) async fn train(&self, event: TrainingEvent) -> Result<(), Response> {
+        let handled = self.driver.train(event).await.map_err(not_recorded)?;
+        handled.map_err(|error| refused(&error))
+    }
+
+    /// Handles events in this order; all are on record when this completes.
+    pub(crate) async fn train_all(&self, events: Vec<TrainingEvent>) -> Result<(), Response> {
+        let events = events.into_iter().map(|event| self.driver.train(event));
+        for handled in join_all(events).await {
+            let handled = handled.map_err(not_recorded)?;
+            handled.map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the state of training runs; what was read is on record.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, Response> {
+        self.driver.training(read).await.map_err(|_| stopped())
+    }
+
+    /// Reads a job.
+    pub(crate) async fn read_job<T: Send + 'static>(
+        &self,
+        job: &JobName,
+        read: impl FnOnce(&Job) -> T + Send + 'static,
+    ) -> Result<T, Response> {
+        let inside = job.inside.clone();
+        let found = self.read(move |state| state.jobs.get(&*inside).map(read));
+        found.await?.ok_or_else(|| job.unknown())
+    }
+
+    /// Counts bytes that a tenant is about to store.
+    ///
+    /// # Errors
+    /// Its share is used up.
+    pub(crate) async fn reserve(&self, caller: &Caller, bytes: u64) -> Result<(), Response> {
+        let principal = &caller.principal;
+        let tenant = &principal.tenant.tenant;
+        let known = self.stored().get(tenant.name()).copied();
+        let known = known.filter(|stored| stored.at.elapsed() < MEASURED_FOR);
+        let stored = if let Some(stored) = known {
+            stored
+        } else {
+            let bytes = self.store.payload_bytes(&Names::from(tenant)).await;
+            let bytes = bytes.map_err(|error| store_failed(&error))?;
+            let at = Instant::now();
+            Stored { bytes, at }
+        };
+        let share = principal.share(None, self.bytes_max);
+        let bytes = stored.bytes.saturating_add(bytes);
+        if bytes > share {
+            let message = format!(
+                "the tenant `{}` may keep {share} bytes of training payloads and would have \
+                 {bytes}; report a checkpoint, which releases batches, or raise \
+                 `training.bytes_max`",
+                tenant.name()
+            );
+            return Err(refuse(ErrorCode::TenantBusy, message));
+        }
+        let stored = Stored { bytes, ..stored };
+        self.stored().insert(tenant.name().to_owned(), stored);
+        Ok(())
+    }
+
+    fn stored(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Stored>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job's name as its client and as the core know it.
+#[derive(Clone, Debug)]
+pub(crate) struct JobName {
+    /// The client's.
+    pub own: ClientName,
+    /// The core's.
+    pub inside: Box<str>,
+}
+
+impl JobName {
+    pub(crate) fn of(caller: &Caller, own: ClientName) -> Self {
+        let inside = caller.principal.inside(&own).into();
+        Self { own, inside }
+    }
+
+    pub(crate) fn unknown(&self) -> Response {
+        let message = format!(
+            "no job `{}` is declared; declare it with PUT /api/v1/jobs/{}",
+            self.own, self.own
+        );
+        refuse(ErrorCode::JobUnknown, message)
+    }
+}
+
+/// How long a request may wait.
+pub(crate) fn wait_of(wait_s: Option<u64>) -> Duration {
+    Duration::from_secs(wait_s.unwrap_or(0).min(WAIT_S_MAX))
+}
+
+/// The refusal while treadle shuts down.
+pub(crate) fn stopped() -> Response {
+    refuse(ErrorCode::Overloaded, "treadle is shutting down")
+}
+
+pub(crate) fn store_failed(error: &StoreError) -> Response {
+    tracing::error!(%error, "the store failed");
+    refuse(ErrorCode::Internal, "the store failed; see the log")
+}

@@ -1,0 +1,457 @@
+//! Batches, versions, checkpoints and going back to one.
+
+use crate::app::{JobName, TrainingApp, store_failed, wait_of};
+use crate::encoding::encoded;
+use crate::jobs::end_text;
+use crate::payloads::{json_of, names_of, of_group, of_info};
+use crate::refusal::REFUSALS;
+use crate::waits::{Waiting, waits};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_auth::{Caller, Change};
+use treadle_core::training::{Group, Job, Reward, TrainingEvent};
+use treadle_endpoints::arguments::{Body, InPath, LastInPath, Query};
+use treadle_endpoints::signature::{Accepted, Answer};
+use treadle_endpoints::{Endpoint, get, post};
+use treadle_http::refuse;
+use treadle_model::tenant::split;
+use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
+
+/// Slices of a batch.
+const SLICES_MAX: u32 = 65_536;
+
+pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
+    let batch = "/api/v1/jobs/{job}/batches/{batch}";
+    vec![
+        get(batch, RUN, show)
+            .summary("A batch of a training job; it is cut when it is first asked for")
+            .details("It never changes. `wait_s` waits for it, at most 60.")
+            .answers::<TrainingBatch>(200, "The batch.")
+            .answers::<BatchNotReady>(202, "It is not ready.")
+            .fails(REFUSALS),
+        get("/api/v1/jobs/{job}/batches/{batch}/payload", VIEW, payload)
+            .summary("The tokens of a batch as one safetensors file, the same bytes each time")
+            .answers_as(
+                "application/octet-stream",
+                "docs/training.md lists the tensors.",
+            )
+            .fails(REFUSALS),
+        post("/api/v1/jobs/{job}/batches/{batch}/trained", RUN, trained)
+            .summary("Reports that the trainer has trained on a batch")
+            .fails(REFUSALS),
+        post("/api/v1/jobs/{job}/versions", RUN, version)
+            .summary("Reports the version of the weights that engines have from now on")
+            .fails(REFUSALS),
+        post("/api/v1/jobs/{job}/checkpoints", RUN, checkpoint)
+            .summary("Reports that the trainer saved its state after a batch")
+            .details("Batches up to it are released: their payloads are deleted.")
+            .fails(REFUSALS),
+        post("/api/v1/jobs/{job}/resume", RUN, resume)
+            .summary("Reports that the trainer went back to a checkpoint")
+            .details("Batches after it come again as they were, in a new lineage of versions.")
+            .fails(REFUSALS),
+    ]
+}
+
+/// Which part of a batch, and how long to wait for it.
+#[derive(Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct BatchQuery {
+    /// Seconds to wait until the batch is ready; default 0, at most 60.
+    wait_s: Option<u64>,
+    /// The slice: its groups number `rank`, `rank + of`, ... of the batch.
+    rank: Option<u32>,
+    /// Number of slices.
+    of: Option<u32>,
+}
+
+/// A part of a batch.
+#[derive(Clone, Copy)]
+struct Slice {
+    rank: u32,
+    of: u32,
+}
+
+impl BatchQuery {
+    fn slice(self) -> Result<Slice, Response> {
+        let (rank, of) = (self.rank.unwrap_or(0), self.of.unwrap_or(1));
+        if rank < of && of <= SLICES_MAX && self.rank.is_some() == self.of.is_some() {
+            return Ok(Slice { rank, of });
+        }
+        let message = format!(
+            "`rank` and `of` belong together: 0 <= rank < of <= {SLICES_MAX}; leave both out for \
+             the whole batch"
+        );
+        Err(refuse(ErrorCode::InvalidField, message))
+    }
+}
+
+/// A batch.
+#[derive(Serialize, ToSchema)]
+struct TrainingBatch {
+    /// The job.
+    job: String,
+    /// Its number.
+    batch: u64,
+    /// true.
+    ready: bool,
+    /// How often the trainer went back to a checkpoint.
+    lineage: u32,
+    /// The version that it is trained on.
+    trained_on: u64,
+    /// Whether the trainer has trained on it.
+    trained: bool,
+    /// Its groups, by key.
+    groups: Vec<BatchGroup>,
+}
+
+/// A group in a batch.
+#[derive(Serialize, ToSchema)]
+struct BatchGroup {
+    /// Its key.
+    group: String,
+    /// What was submitted with it.
+    #[schema(value_type = Object)]
+    content: Value,
+    /// Version at the oldest first token of its members.
+    version: u64,
+    /// By how many training steps the version that it is trained on is newer.
+    lag: u64,
+    /// Its members, by program.
+    members: Vec<BatchMember>,
+}
+
+/// A member in a batch.
+#[derive(Serialize, ToSchema)]
+struct BatchMember {
+    /// Its program.
+    program: String,
+    /// completed or truncated.
+    end: &'static str,
+    /// Its reward; null if the job takes none.
+    reward: Option<f64>,
+    /// Version at its first token.
+    version: u64,
+    /// Tokens that it sampled.
+    tokens: u64,
+    /// Its steps.
+    turns: u32,
+    /// Digest of its sample.
+    sample: Option<String>,
+    /// What its client said of it.
+    #[schema(value_type = Object)]
+    info: Value,
+}
+
+/// A batch that is not ready.
+#[derive(Serialize, ToSchema)]
+struct BatchNotReady {
+    /// The job.
+    job: String,
+    /// The number of the batch.
+    batch: u64,
+    /// false.
+    ready: bool,
+    /// Who waits for whom.
+    waits: Vec<Waiting>,
+}
+
+/// A slice of a batch on record.
+struct Cut {
+    lineage: u32,
+    trained: bool,
+    groups: Vec<(Box<str>, Group)>,
+}
+
+fn cut_of(job: &Job, batch: u64, slice: Slice) -> Option<Cut> {
+    let found = job.batches.get(&batch)?;
+    let groups = found.groups.iter().skip(slice.rank as usize);
+    let groups = groups.step_by(slice.of as usize);
+    Some(Cut {
+        lineage: job.lineage,
+        trained: found.trained,
+        groups: groups
+            .map(|(key, group)| (key.clone(), group.clone()))
+            .collect(),
+    })
+}
+
+/// Waits for a batch; `None` at the deadline.
+async fn cut(
+    app: &TrainingApp,
+    job: &JobName,
+    batch: u64,
+    query: BatchQuery,
+) -> Result<Option<Cut>, Response> {
+    let slice = query.slice()?;
+    let deadline = Instant::now() + wait_of(query.wait_s);
+    let mut changes = app.driver.training_changes();
+    let mut asked = false;
+    loop {
+        changes.mark_unchanged();
+        let found = app.read_job(job, move |found| cut_of(found, batch, slice));
+        if let Some(cut) = found.await? {
+            return Ok(Some(cut));
+        }
+        if !std::mem::replace(&mut asked, true) {
+            let job = job.inside.clone();
+            app.train(TrainingEvent::BatchRequested { job, batch })
+                .await?;
+            continue;
+        }
+        match timeout_at(deadline, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(crate::app::stopped()),
+            Err(_) => return Ok(None),
+        }
+        // Many things happen at once.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn show(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    LastInPath(batch): LastInPath<u64>,
+    Query(query): Query<BatchQuery>,
+) -> Result<Response, Response> {
+    let job = JobName::of(&caller, job);
+    let Some(cut) = cut(&app, &job, batch, query).await? else {
+        let waits = app.read_job(&job, waits).await?;
+        return Ok(Accepted(BatchNotReady {
+            job: job.own.to_string(),
+            batch,
+            ready: false,
+            waits,
+        })
+        .into_response());
+    };
+    let names = cut.groups.iter().flat_map(|(key, group)| {
+        let content = group.content.as_deref();
+        let content = content.map(|digest| of_group(key, digest));
+        let infos = group.members.keys().map(|program| of_info(program));
+        content.into_iter().chain(infos).collect::<Vec<String>>()
+    });
+    let payloads = app.payloads(&job, &names.collect::<Vec<String>>()).await?;
+    let groups = cut.groups.iter();
+    Ok(Json(TrainingBatch {
+        job: job.own.to_string(),
+        batch,
+        ready: true,
+        lineage: cut.lineage,
+        trained_on: batch - 1,
+        trained: cut.trained,
+        groups: groups
+            .map(|(key, group)| BatchGroup::of(batch, key, group, &payloads))
+            .collect(),
+    })
+    .into_response())
+}
+
+impl BatchGroup {
+    fn of(batch: u64, key: &str, group: &Group, payloads: &BTreeMap<String, Vec<u8>>) -> Self {
+        let version = group.version().unwrap_or_default();
+        let content = group.content.as_deref();
+        let content = content.map(|digest| json_of(payloads, &of_group(key, digest)));
+        let members = group.members.iter().map(|(program, member)| BatchMember {
+            program: split(program).1.to_owned(),
+            end: member.end.map_or("", end_text),
+            reward: member.reward.map(Reward::get),
+            version: member.version,
+            tokens: member.tokens,
+            turns: member.turns,
+            sample: member.sample.as_deref().map(str::to_owned),
+            info: json_of(payloads, &of_info(program)),
+        });
+        Self {
+            group: key.to_owned(),
+            content: content.unwrap_or_default(),
+            version,
+            lag: (batch - 1).saturating_sub(version),
+            members: members.collect(),
+        }
+    }
+}
+
+async fn payload(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    LastInPath(batch): LastInPath<u64>,
+    Query(query): Query<BatchQuery>,
+) -> Result<Response, Response> {
+    let job = JobName::of(&caller, job);
+    let slice = query.slice()?;
+    let found = app.read_job(&job, move |found| {
+        let next = found.next_batch;
+        (cut_of(found, batch, slice), next)
+    });
+    let (found, next) = found.await?;
+    let found = found.ok_or_else(|| {
+        let (code, what) = if batch >= next {
+            (ErrorCode::BatchAhead, "is not cut yet: get the batch first")
+        } else {
+            (ErrorCode::BatchReleased, "was released by a checkpoint")
+        };
+        refuse(code, format!("batch {batch} {what}"))
+    })?;
+    let bytes = encoded(&app, &job, batch, found.groups).await?;
+    let kind = (header::CONTENT_TYPE, "application/octet-stream");
+    Ok(([kind], bytes).into_response())
+}
+
+/// The state of a job after a report of its trainer.
+#[derive(Serialize, ToSchema)]
+struct TrainingProgress {
+    /// The job.
+    job: String,
+    /// How often the trainer went back to a checkpoint.
+    lineage: u32,
+    /// The version that engines have.
+    version: Option<u64>,
+    /// The last batch in a checkpoint.
+    checkpoint: u64,
+    /// The next batch to be cut.
+    next_batch: u64,
+}
+
+async fn progress(app: &TrainingApp, job: &JobName) -> Answer<TrainingProgress> {
+    let own = job.own.to_string();
+    let read = app.read_job(job, move |job| TrainingProgress {
+        job: own,
+        lineage: job.lineage,
+        version: job.version,
+        checkpoint: job.checkpoint,
+        next_batch: job.next_batch,
+    });
+    Ok(Json(read.await?))
+}
+
+async fn trained(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    LastInPath(batch): LastInPath<u64>,
+) -> Answer<TrainingProgress> {
+    let job = JobName::of(&caller, job);
+    let event = TrainingEvent::BatchTrained {
+        job: job.inside.clone(),
+        batch,
+    };
+    app.train(event).await?;
+    progress(&app, &job).await
+}
+
+/// A version of the weights.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct VersionRequest {
+    /// The version: on how many batches was trained.
+    version: u64,
+    /// The lineage that the trainer is in; by default the job's.
+    lineage: Option<u32>,
+    /// Digest of the weights.
+    digest: Option<String>,
+}
+
+async fn version(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    Body(request): Body<VersionRequest>,
+) -> Answer<TrainingProgress> {
+    let job = JobName::of(&caller, job);
+    if request.digest.as_ref().is_some_and(|text| text.len() > 256) {
+        let message = "`digest` is longer than 256 bytes; send a digest";
+        return Err(refuse(ErrorCode::InvalidField, message));
+    }
+    let lineage = match request.lineage {
+        Some(lineage) => lineage,
+        None => app.read_job(&job, |job| job.lineage).await?,
+    };
+    let event = TrainingEvent::VersionTold {
+        job: job.inside.clone(),
+        lineage,
+        version: request.version,
+        digest: request.digest.map(Into::into),
+    };
+    app.train(event).await?;
+    progress(&app, &job).await
+}
+
+/// A checkpoint of the trainer.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CheckpointRequest {
+    /// The last batch in it; 0 for the state before the first batch.
+    batch: u64,
+    /// For `resume`: the lineage that ends; a repeated request changes nothing then.
+    lineage: Option<u32>,
+}
+
+async fn checkpoint(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    Body(request): Body<CheckpointRequest>,
+) -> Answer<TrainingProgress> {
+    let job = JobName::of(&caller, job);
+    let batch = request.batch;
+    let released = app.read_job(&job, move |found| {
+        let released = found.batches.range(..=batch);
+        let groups = released.flat_map(|(_, batch)| &batch.groups);
+        groups
+            .flat_map(|(key, group)| names_of(key, group))
+            .collect::<Vec<String>>()
+    });
+    let released = released.await?;
+    let event = TrainingEvent::Checkpointed {
+        job: job.inside.clone(),
+        batch,
+    };
+    app.train(event).await?;
+    let removed = app.store.remove_payloads(&job.inside, &released).await;
+    removed.map_err(|error| store_failed(&error))?;
+    app.sweep(&job).await?;
+    progress(&app, &job).await
+}
+
+async fn resume(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    Body(request): Body<CheckpointRequest>,
+) -> Answer<TrainingProgress> {
+    let job = JobName::of(&caller, job);
+    let read = app.read_job(&job, |job| (job.lineage, job.rolled_back_to, job.version));
+    let (current, rolled_back_to, version) = read.await?;
+    let lineage = request.lineage.unwrap_or(current);
+    let is_done = lineage.checked_add(1) == Some(current)
+        && rolled_back_to == request.batch
+        && version.is_none();
+    if !is_done {
+        let event = TrainingEvent::RolledBack {
+            job: job.inside.clone(),
+            lineage,
+            batch: request.batch,
+        };
+        app.train(event).await?;
+        let change = Change {
+            action: "job.resumed",
+            target: &job.own,
+            before: json!({"lineage": lineage}),
+            after: json!({"batch": request.batch}),
+        };
+        app.auth.audit.note(&caller, change).await;
+    }
+    progress(&app, &job).await
+}

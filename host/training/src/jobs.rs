@@ -1,0 +1,313 @@
+//! TrainingJobs: declaring, showing and forgetting them.
+
+use crate::app::{JobName, TrainingApp, store_failed};
+use crate::refusal::REFUSALS;
+use crate::waits::{Waiting, waits};
+use axum::extract::State;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_auth::{Caller, Change, now_us};
+use treadle_core::training::{Account, End, Job, JobSettings, Stale, Tally, TrainingEvent};
+use treadle_endpoints::arguments::{Body, InPath};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{Endpoint, get, put};
+use treadle_model::ClientName;
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+
+pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
+    let job = "/api/v1/jobs/{job}";
+    vec![
+        get("/api/v1/jobs", VIEW, list).summary("Training jobs, by name"),
+        get(job, VIEW, show)
+            .summary("A training job: settings, counts, who waits for whom, bias account")
+            .fails(&[ErrorCode::JobUnknown]),
+        put(job, RUN, declare)
+            .summary("Declares a training job, or replaces its settings")
+            .details("TrainingSettings that are left out have their defaults.")
+            .fails(REFUSALS),
+    ]
+}
+
+/// TrainingSettings of a job; docs/training.md has the defaults.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct TrainingSettings {
+    /// The model that is trained; any other is context only.
+    model: Option<String>,
+    /// Members of a group, 1 to 1,024.
+    group_size: u16,
+    /// Groups in a batch, 1 to 65,536.
+    batch_groups: u32,
+    /// Bound on the lag, in training steps, at most 1,000.
+    lag_max: u64,
+    /// Batches begun ahead of the one that is collected; at most `lag_max`.
+    pipeline: u64,
+    /// What happens to groups that are too old: cut, finish or wait.
+    stale: String,
+    /// Members that a group may lose before its prompt returns to the queue.
+    failures_max: u32,
+    /// A prompt that returned this many times is waited for.
+    starved_after: u32,
+    /// Whether a group is ready only when each member has a reward.
+    rewarded: bool,
+    /// Whether a group is ready only when each member has a sample.
+    captured: bool,
+    /// Seconds after which a member that its client samples is lost; at most a week.
+    member_timeout_s: u64,
+}
+
+impl Default for TrainingSettings {
+    fn default() -> Self {
+        Self::of(&JobSettings::default())
+    }
+}
+
+impl TrainingSettings {
+    fn of(settings: &JobSettings) -> Self {
+        let stale = match settings.stale {
+            Stale::Cut => "cut",
+            Stale::Finish => "finish",
+            Stale::Wait => "wait",
+        };
+        Self {
+            model: settings.model.as_deref().map(str::to_owned),
+            group_size: settings.group_size,
+            batch_groups: settings.batch_groups,
+            lag_max: settings.lag_max,
+            pipeline: settings.pipeline,
+            stale: stale.to_owned(),
+            failures_max: settings.failures_max,
+            starved_after: settings.starved_after,
+            rewarded: settings.rewarded,
+            captured: settings.captured,
+            member_timeout_s: settings.member_timeout_s,
+        }
+    }
+}
+
+/// A training job.
+#[derive(Serialize, ToSchema)]
+struct TrainingJob {
+    /// Its name.
+    job: String,
+    /// Its settings.
+    settings: TrainingSettings,
+    /// How often the trainer went back to a checkpoint.
+    lineage: u32,
+    /// The version that engines have; null after the trainer went back, until it says so.
+    version: Option<u64>,
+    /// Digest of these weights, if the trainer gave one.
+    digest: Option<String>,
+    /// The next batch to be cut.
+    next_batch: u64,
+    /// The last batch in a checkpoint; 0 before the first.
+    checkpoint: u64,
+    /// Groups that have not begun.
+    queued: usize,
+    /// Groups that have begun and are not ready.
+    running: usize,
+    /// Groups that can be put into a batch.
+    ready: usize,
+    /// Programs that wait to begin.
+    held: usize,
+    /// Who waits for whom.
+    waits: Vec<Waiting>,
+    /// What became of members.
+    account: TrainingAccount,
+}
+
+/// What became of the members of a job.
+#[derive(Serialize, ToSchema)]
+struct TrainingAccount {
+    /// Members that began.
+    begun: u64,
+    /// Those that came to an end of their own.
+    finished: TrainingTally,
+    /// Those in a batch.
+    served: TrainingTally,
+    /// Those that were lost, by reason.
+    lost: BTreeMap<String, TrainingTally>,
+    /// Groups that returned to the queue.
+    returned: u64,
+    /// Groups that are not tried again.
+    never_served: u64,
+    /// Programs that named a group which had all its members.
+    surplus: u64,
+    /// Largest lag of a group in a batch.
+    lag: u64,
+}
+
+/// Sums over members.
+#[derive(Serialize, ToSchema)]
+struct TrainingTally {
+    /// Members.
+    members: u64,
+    /// Tokens that they sampled.
+    tokens: u64,
+    /// Their steps.
+    turns: u64,
+    /// Members with a reward.
+    rewarded: u64,
+    /// Mean of the rewards; null without any.
+    reward_mean: Option<f64>,
+}
+
+impl TrainingTally {
+    fn of(tally: &Tally) -> Self {
+        let mean = |tally: &Tally| tally.reward_millionths as f64 / 1e6 / tally.rewarded as f64;
+        Self {
+            members: tally.members,
+            tokens: tally.tokens,
+            turns: tally.turns,
+            rewarded: tally.rewarded,
+            reward_mean: (tally.rewarded > 0).then(|| mean(tally)),
+        }
+    }
+}
+
+impl TrainingAccount {
+    fn of(account: &Account) -> Self {
+        let lost = account.lost.iter();
+        Self {
+            begun: account.begun,
+            finished: TrainingTally::of(&account.finished),
+            served: TrainingTally::of(&account.served),
+            lost: lost
+                .map(|(end, tally)| (end_text(*end).to_owned(), TrainingTally::of(tally)))
+                .collect(),
+            returned: account.returned,
+            never_served: account.never_served,
+            surplus: account.surplus,
+            lag: account.lag,
+        }
+    }
+}
+
+impl TrainingJob {
+    fn of(name: &str, job: &Job) -> Self {
+        Self {
+            job: name.to_owned(),
+            settings: TrainingSettings::of(&job.settings),
+            lineage: job.lineage,
+            version: job.version,
+            digest: job.digest.as_deref().map(str::to_owned),
+            next_batch: job.next_batch,
+            checkpoint: job.checkpoint,
+            queued: job.groups.len() - job.begun.len(),
+            running: job.begun.len() - job.ready.len(),
+            ready: job.ready.len(),
+            held: job.held.values().map(BTreeMap::len).sum(),
+            waits: waits(job),
+            account: TrainingAccount::of(&job.account),
+        }
+    }
+}
+
+/// An end as clients name it.
+pub(crate) fn end_text(end: End) -> &'static str {
+    match end {
+        End::Completed => "completed",
+        End::Truncated => "truncated",
+        End::Aborted => "aborted",
+        End::EnvironmentFailed => "environment_failed",
+        End::EngineFailed => "engine_failed",
+        End::RewardFailed => "reward_failed",
+        End::ClientFailed => "client_failed",
+        End::Cut => "cut",
+    }
+}
+
+/// Training jobs.
+#[derive(Serialize, ToSchema)]
+struct TrainingJobs {
+    /// By name.
+    jobs: Vec<TrainingJob>,
+}
+
+async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<TrainingJobs> {
+    let tenant = caller.principal.tenant.tenant.clone();
+    let jobs = app.read(move |state| {
+        let jobs = state.jobs.iter();
+        let shown =
+            jobs.filter_map(|(name, job)| Some(TrainingJob::of(tenant.outside(name)?, job)));
+        shown.collect()
+    });
+    Ok(Json(TrainingJobs { jobs: jobs.await? }))
+}
+
+async fn show(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+) -> Answer<TrainingJob> {
+    shown(&app, &JobName::of(&caller, job)).await
+}
+
+async fn shown(app: &TrainingApp, job: &JobName) -> Answer<TrainingJob> {
+    let own = job.own.to_string();
+    let view = app.read_job(job, move |found| TrainingJob::of(&own, found));
+    Ok(Json(view.await?))
+}
+
+async fn declare(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    Body(request): Body<Value>,
+) -> Answer<TrainingJob> {
+    let job = JobName::of(&caller, job);
+    let settings: JobSettings = serde_json::from_value(request.clone()).map_err(|error| {
+        let message = format!("the settings can't be used: {error}; docs/training.md lists them");
+        treadle_http::refuse(ErrorCode::InvalidField, message)
+    })?;
+    app.train(TrainingEvent::JobDeclared {
+        job: job.inside.clone(),
+        settings: Box::new(settings),
+    })
+    .await?;
+    let change = Change {
+        action: "job.declared",
+        target: &job.own,
+        before: Value::Null,
+        after: request,
+    };
+    app.auth.audit.note(&caller, change).await;
+    shown(&app, &job).await
+}
+
+/// Forgets a training job with everything that it stored. Returns whether there was one.
+///
+/// # Errors
+/// It is not on record.
+pub async fn forget(app: &TrainingApp, caller: &Caller, own: ClientName) -> Result<bool, Response> {
+    let job = JobName::of(caller, own);
+    let inside = job.inside.clone();
+    let batches = app.read(move |state| state.jobs.get(&*inside).map(|job| job.next_batch - 1));
+    let batches = batches.await?;
+    if batches.is_some() {
+        let removed = TrainingEvent::JobRemoved {
+            job: job.inside.clone(),
+        };
+        app.train(removed).await?;
+        let change = Change {
+            action: "job.forgotten",
+            target: &job.own,
+            before: json!({"batches": batches}),
+            after: Value::Null,
+        };
+        app.auth.audit.note(caller, change).await;
+    }
+    loop {
+        let names = app.store.payload_names(&job.inside, now_us(), "").await;
+        let names = names.map_err(|error| store_failed(&error))?;
+        if names.is_empty() {
+            return Ok(batches.is_some());
+        }
+        let removed = app.store.remove_payloads(&job.inside, &names).await;
+        removed.map_err(|error| store_failed(&error))?;
+    }
+}

@@ -1,0 +1,46 @@
+//! The HTTP API of training runs. `docs/training.md` describes it.
+//!
+//! The core's machine decides which programs begin and what is in a batch. Here is what it does not
+//! hold: contents of groups, samples and batches, which are in the store before an event names them.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "an early answer is a whole response; it is returned once, not propagated"
+)]
+
+mod app;
+mod batches;
+mod encoding;
+mod groups;
+mod jobs;
+mod members;
+mod metrics;
+mod payloads;
+mod refusal;
+mod report;
+mod sample;
+mod waits;
+
+pub use app::TrainingApp;
+pub use jobs::forget;
+
+use axum::Router;
+use treadle_endpoints::Endpoint;
+
+/// The endpoints.
+pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
+    [
+        jobs::endpoints(),
+        groups::endpoints(),
+        members::endpoints(),
+        batches::endpoints(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The handlers of the endpoints.
+pub fn training_router(app: TrainingApp) -> Router {
+    treadle_endpoints::router(training_endpoints(), app, 0)
+}

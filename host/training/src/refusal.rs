@@ -1,0 +1,72 @@
+//! Refusals of training runs, with their codes.
+
+use axum::response::Response;
+use treadle_core::training::TrainingError;
+use treadle_http::refuse;
+use treadle_model::tenant::split;
+use treadle_scheduler::NotRecorded;
+use treadle_wire::ErrorCode;
+
+/// Codes of what the machine refuses.
+pub(crate) const REFUSALS: &[ErrorCode] = &[
+    ErrorCode::JobUnknown,
+    ErrorCode::GroupUnknown,
+    ErrorCode::MemberUnknown,
+    ErrorCode::MemberConflict,
+    ErrorCode::MemberDropped,
+    ErrorCode::BatchAhead,
+    ErrorCode::BatchReleased,
+    ErrorCode::VersionConflict,
+    ErrorCode::TrainingFull,
+    ErrorCode::Overloaded,
+];
+
+/// The response to what was not recorded.
+pub(crate) fn not_recorded(error: NotRecorded) -> Response {
+    let code = match error {
+        NotRecorded::Stopped => ErrorCode::Overloaded,
+        NotRecorded::Refused => ErrorCode::Internal,
+    };
+    refuse(code, error.to_string())
+}
+
+/// The response to what the machine refuses.
+pub(crate) fn refused(error: &TrainingError) -> Response {
+    refuse(code(error), outside(error).to_string())
+}
+
+fn code(error: &TrainingError) -> ErrorCode {
+    match error {
+        TrainingError::UnknownJob(_) => ErrorCode::JobUnknown,
+        TrainingError::UnknownGroup { .. } => ErrorCode::GroupUnknown,
+        TrainingError::UnknownMember { .. } => ErrorCode::MemberUnknown,
+        TrainingError::Ended(_) | TrainingError::OtherGroup { .. } => ErrorCode::MemberConflict,
+        TrainingError::Dropped(_) => ErrorCode::MemberDropped,
+        TrainingError::Held
+        | TrainingError::Batches
+        | TrainingError::Jobs
+        | TrainingError::Groups => ErrorCode::TrainingFull,
+        TrainingError::Lineage { .. }
+        | TrainingError::VersionFalls { .. }
+        | TrainingError::VersionAhead { .. } => ErrorCode::VersionConflict,
+        TrainingError::GroupSize(_) => ErrorCode::InvalidField,
+        TrainingError::BatchAhead { .. } => ErrorCode::BatchAhead,
+        TrainingError::Released { .. } => ErrorCode::BatchReleased,
+    }
+}
+
+/// The error with the names that its client uses.
+fn outside(error: &TrainingError) -> TrainingError {
+    let own = |name: &str| -> Box<str> { split(name).1.into() };
+    let mut error = error.clone();
+    match &mut error {
+        TrainingError::UnknownJob(name)
+        | TrainingError::Ended(name)
+        | TrainingError::Dropped(name)
+        | TrainingError::UnknownGroup { job: name, .. }
+        | TrainingError::UnknownMember { program: name, .. }
+        | TrainingError::OtherGroup { program: name, .. } => *name = own(name),
+        _ => {}
+    }
+    error
+}

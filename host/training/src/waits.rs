@@ -1,0 +1,73 @@
+//! Who waits for whom in a training run, and why.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use treadle_core::training::{Job, Wait};
+use utoipa::ToSchema;
+
+/// One side of a run that waits.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, ToSchema)]
+pub(crate) struct Waiting {
+    /// trainer or rollouts.
+    pub who: &'static str,
+    /// weights, trainer, members or groups.
+    pub waits_for: &'static str,
+    /// What has to happen.
+    pub message: String,
+}
+
+/// Everything that waits in a job.
+pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
+    let mut waits = Vec::new();
+    if job.requested == job.next_batch {
+        waits.push(trainer(job));
+    }
+    if let Some(Wait::Weights { version }) = job.waits_for_weights() {
+        let current = job.version.map_or("none".to_owned(), |v| v.to_string());
+        waits.push(Waiting {
+            who: "rollouts",
+            waits_for: "weights",
+            message: format!(
+                "no program begins before engines have version {version} (now {current}): what \
+                 they sample would be too old for batch {}; report it with POST versions",
+                job.next_batch
+            ),
+        });
+    } else if !job.held.is_empty() {
+        let programs: usize = job.held.values().map(BTreeMap::len).sum();
+        waits.push(Waiting {
+            who: "rollouts",
+            waits_for: "trainer",
+            message: format!(
+                "{programs} programs wait to begin: {} groups have begun and are in no batch, the \
+                 limit is {}; the trainer has to take batch {}",
+                job.begun.len(),
+                job.settings.begun_max(),
+                job.next_batch
+            ),
+        });
+    }
+    waits
+}
+
+fn trainer(job: &Job) -> Waiting {
+    let (ready, size) = (job.ready.len(), job.settings.batch_groups as usize);
+    let running = job.begun.len() - ready;
+    let queued = job.groups.len() - job.begun.len();
+    let missing = size.saturating_sub(ready);
+    let short = missing > running + queued;
+    let mut message = format!(
+        "batch {} needs {size} groups: {ready} are ready, {running} run, {queued} are queued",
+        job.next_batch
+    );
+    if short {
+        message.push_str("; submit more groups");
+    } else if missing == 0 {
+        message.push_str("; one that would be too old afterwards is waited for");
+    }
+    Waiting {
+        who: "trainer",
+        waits_for: if short { "groups" } else { "members" },
+        message,
+    }
+}

@@ -1,0 +1,131 @@
+//! `treadle training`: training runs, and a check of one from outside.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::client::{Client, Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, print_json, print_notice, print_table, print_text};
+use treadle_training_check::{check, read_batches, read_events};
+
+const JOBS: &[Column] = &[
+    ("JOB", "/job"),
+    ("NEXT BATCH", "/next_batch"),
+    ("VERSION", "/version"),
+    ("CHECKPOINT", "/checkpoint"),
+    ("QUEUED", "/queued"),
+    ("RUNNING", "/running"),
+    ("READY", "/ready"),
+    ("SERVED", "/account/served/members"),
+    ("REWARD", "/account/served/reward_mean"),
+    ("LAG", "/account/lag"),
+];
+const WAITS: &[Column] = &[
+    ("WHO WAITS", "/who"),
+    ("FOR", "/waits_for"),
+    ("WHAT HAS TO HAPPEN", "/message"),
+];
+const PATH: &str = "/api/v1/jobs";
+const NONE: &str = "no training job is declared; docs/training.md shows how";
+/// Events in one request.
+const PAGE: u32 = 10_000;
+
+/// Arguments of `treadle training`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct TrainingArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<TrainingCommand>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum TrainingCommand {
+    /// List training jobs.
+    List,
+    /// Show a training job, and who waits for whom.
+    Show {
+        /// The job.
+        job: String,
+    },
+    /// Prove from the journal and from the batches as the trainer stored them that a run kept its
+    /// promises.
+    Check {
+        /// The job.
+        #[arg(long)]
+        job: String,
+        /// Folder with `batch-K.json` and `batch-K.safetensors`.
+        #[arg(long)]
+        batches: PathBuf,
+    },
+}
+
+impl TrainingArgs {
+    /// Sends the request and prints the response.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (client, json) = (self.remote.client(), self.remote.json);
+        match self.command.unwrap_or(TrainingCommand::List) {
+            TrainingCommand::List => {
+                let answer = client.get(PATH).await?;
+                if json {
+                    return print_json(&answer);
+                }
+                print_table(JOBS, rows(&answer["jobs"]), NONE)
+            }
+            TrainingCommand::Show { job } => {
+                let answer = client.get(&format!("{PATH}/{}", escaped(&job))).await?;
+                if json {
+                    return print_json(&answer);
+                }
+                print_table(JOBS, std::slice::from_ref(&answer), NONE)?;
+                print_text("\n")?;
+                print_table(WAITS, rows(&answer["waits"]), "nothing waits")
+            }
+            TrainingCommand::Check { job, batches } => {
+                let failed =
+                    |error: treadle_training_check::Error| CliError::Failed(error.to_string());
+                let lines = lines(&client, &job).await?;
+                let events = read_events(&*lines).map_err(failed)?;
+                let batches = read_batches(&batches, &job).map_err(failed)?;
+                let report = check(&events, &batches);
+                if json {
+                    print_json(&serde_json::to_value(&report).unwrap_or_default())?;
+                } else {
+                    print_text(&format!("{report}\n"))?;
+                }
+                for violation in &report.violations {
+                    print_notice(&format!("violation: {violation}"));
+                }
+                match report.violations.len() {
+                    0 => Ok(()),
+                    count => Err(CliError::Failed(format!("{count} violations"))),
+                }
+            }
+        }
+    }
+}
+
+fn rows(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A job's events on record, one per line.
+async fn lines(client: &Client, job: &str) -> Result<Vec<u8>, CliError> {
+    let mut lines = Vec::new();
+    let mut after = 0;
+    loop {
+        let job = escaped(job);
+        let path = format!("/api/v1/events?job={job}&after={after}&limit={PAGE}");
+        let page = client.get(&path).await?;
+        for event in rows(&page["events"]) {
+            lines.extend(event.to_string().into_bytes());
+            lines.push(b'\n');
+        }
+        match page["next"].as_u64() {
+            Some(next) => after = next,
+            None => return Ok(lines),
+        }
+    }
+}

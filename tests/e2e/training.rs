@@ -1,0 +1,483 @@
+//! Training runs over HTTP: what was acknowledged outlives everything, batches never change, and
+//! what is wrong is refused and changes nothing.
+
+mod kills;
+
+use std::path::Path;
+
+use http::Method;
+use serde_json::{Value, json};
+use treadle_config::Config;
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::fixture::{Fixture, chat, config};
+use treadle_tests::support::process::DaemonProcess;
+
+use super::restart::DAEMON;
+
+const JOB: &str = "/api/v1/jobs/math";
+
+async fn put(client: &Client, path: &str, body: &Value) -> Answer {
+    let body = body.to_string();
+    let path = format!("{JOB}{path}");
+    client
+        .send(Method::PUT, &path, &[], body.into_bytes())
+        .await
+}
+
+async fn post(client: &Client, path: &str, body: Value) -> Answer {
+    client.post(&format!("{JOB}{path}"), &body).await
+}
+
+async fn get(client: &Client, path: &str) -> Answer {
+    client.get(&format!("{JOB}{path}")).await
+}
+
+async fn declare(client: &Client, settings: Value) {
+    put(client, "", &settings).await.ok();
+}
+
+async fn submit(client: &Client, groups: &[&str]) {
+    let groups = groups
+        .iter()
+        .map(|key| json!({"group": key, "content": {"prompt": key}}));
+    let groups: Vec<Value> = groups.collect();
+    post(client, "/groups", json!({"groups": groups}))
+        .await
+        .ok();
+}
+
+/// A sample of two steps that form one sequence.
+fn sample(token: i32) -> Value {
+    json!({"steps": [
+        {"prompt": [1, token], "output": [3, 4], "logprobs": [-0.5, -0.25]},
+        {"prompt": [1, token, 3, 4, 9], "output": [2], "logprobs": [-0.125]},
+    ]})
+}
+
+fn whole(reward: f64, token: i32) -> Value {
+    json!({"end": "completed", "reward": reward, "sample": sample(token), "info": {"token": token}})
+}
+
+/// Begins and ends a member of a group.
+async fn member(client: &Client, program: &str, group: &str, reward: f64) {
+    let begun = post(
+        client,
+        "/members",
+        json!({"program": program, "group": group}),
+    )
+    .await;
+    assert_eq!(begun.ok()["surplus"], false, "{program}");
+    let end = whole(reward, 8);
+    put(client, &format!("/members/{program}"), &end).await.ok();
+}
+
+async fn payload(client: &Client, batch: u64, slice: &str) -> Vec<u8> {
+    let answer = get(client, &format!("/batches/{batch}/payload{slice}")).await;
+    assert_eq!(
+        answer.status,
+        200,
+        "{}",
+        String::from_utf8_lossy(&answer.body)
+    );
+    answer.body.to_vec()
+}
+
+/// The content of a batch: what must never change.
+async fn batch(client: &Client, number: u64) -> (Value, Vec<u8>) {
+    let answer = get(client, &format!("/batches/{number}?wait_s=10")).await;
+    let mut view = answer.ok();
+    assert_eq!(view["ready"], true, "{view}");
+    let fields = view.as_object_mut().expect("an object");
+    fields.retain(|field, _| field == "groups" || field == "batch" || field == "trained_on");
+    (view, payload(client, number, "").await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_begins_and_ends_once() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(
+        client,
+        json!({"group_size": 2, "batch_groups": 1, "captured": true}),
+    )
+    .await;
+    submit(client, &["a", "b"]).await;
+    submit(client, &["b", "c"]).await;
+    let begun = post(client, "/members", json!({"program": "p1"}))
+        .await
+        .ok();
+    assert_eq!(begun["group"], "a", "{begun}");
+    assert_eq!(begun["content"], json!({"prompt": "a"}));
+    let again = post(client, "/members", json!({"program": "p1"}))
+        .await
+        .ok();
+    assert_eq!(begun, again);
+    let early = get(client, "/batches/1").await;
+    assert_eq!(early.status, 202);
+    assert_eq!(early.json()["waits"][0]["waits_for"], "members");
+    for reward in [1.0, 1.0, 0.5] {
+        put(client, "/members/p1", &whole(reward, 2)).await.ok();
+    }
+    let other = put(client, "/members/p1", &whole(0.5, 7)).await;
+    other.refused(409, "member_conflict");
+    member(client, "p2", "a", 0.0).await;
+    let (view, _) = batch(client, 1).await;
+    let member = &view["groups"][0]["members"][0];
+    assert_eq!(member["reward"], 0.5, "the last one counts");
+    assert_eq!(member["info"], json!({"token": 2}));
+    put(client, "/members/p1", &whole(0.5, 2)).await.ok();
+    let over = post(client, "/members", json!({"program": "p1"})).await;
+    over.refused(409, "member_dropped");
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_from_groups_to_batches_and_on() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(
+        client,
+        json!({"group_size": 2, "batch_groups": 2, "captured": true}),
+    )
+    .await;
+    submit(client, &["a", "b"]).await;
+    member(client, "p1", "a", 0.5).await;
+    member(client, "p2", "a", 0.0).await;
+    member(client, "p3", "b", 0.25).await;
+    let failing = json!({"program": "p4", "group": "b"});
+    post(client, "/members", failing).await.ok();
+    let failed = json!({"end": "environment_failed"});
+    put(client, "/members/p4", &failed).await.ok();
+    member(client, "p5", "b", 1.0).await;
+    let (view, bytes) = batch(client, 1).await;
+    assert_eq!(
+        view["groups"][1]["members"][1]["program"], "p5",
+        "p4 failed"
+    );
+    let shape = |bytes: &[u8], tensor: &str| {
+        let file = safetensors::SafeTensors::deserialize(bytes).expect("a payload");
+        file.tensor(tensor).expect("it is there").shape().to_vec()
+    };
+    assert_eq!(shape(&bytes, "ids"), [4 * 6]);
+    assert_eq!(shape(&bytes, "sampled"), [8, 3]);
+    for slice in ["?rank=0&of=2", "?rank=1&of=2"] {
+        assert_eq!(shape(&payload(client, 1, slice).await, "ids"), [2 * 6]);
+    }
+    post(client, "/batches/1/trained", json!({})).await.ok();
+    let told = json!({"version": 1, "digest": "x"});
+    assert_eq!(post(client, "/versions", told).await.ok()["version"], 1);
+    post(client, "/checkpoints", json!({"batch": 1})).await.ok();
+    get(client, "/batches/1")
+        .await
+        .refused(410, "batch_released");
+    let job = get(client, "").await.ok();
+    let failed = &job["account"]["lost"]["environment_failed"];
+    assert_eq!(failed["members"], 1, "{job}");
+    assert_eq!(job["account"]["served"]["reward_mean"], 0.4375);
+    assert_eq!(client.get("/api/v1/jobs").await.ok()["jobs"][0], job);
+    let metrics = client.metrics().await;
+    let served = "treadle_training_members_served_total";
+    assert_eq!(metrics.count_with(served, "job=\"math\""), 4);
+    let gone = client.delete(&format!("{JOB}?forget=true")).await.ok();
+    assert_eq!(gone["forgotten"], true);
+    get(client, "").await.refused(404, "job_unknown");
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_waits_for_the_trainer_and_for_weights() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(
+        client,
+        json!({"group_size": 1, "batch_groups": 1, "lag_max": 0}),
+    )
+    .await;
+    submit(client, &["a", "b", "c"]).await;
+    member(client, "p1", "a", 1.0).await;
+    let full = post(client, "/members", json!({"program": "p2"})).await;
+    assert_eq!(full.status, 202, "one group has begun, which is the limit");
+    assert_eq!(full.json()["waits"][0]["waits_for"], "trainer");
+    batch(client, 1).await;
+    let old = post(client, "/members", json!({"program": "p2"})).await;
+    assert_eq!(old.json()["waits"][0]["waits_for"], "weights");
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { post(&client, "/members", json!({"program": "p3", "wait_s": 30})).await }
+    });
+    post(client, "/batches/1/trained", json!({})).await.ok();
+    post(client, "/versions", json!({"version": 1})).await.ok();
+    let begun = waiting.await.expect("it ends").ok();
+    assert_eq!(
+        (&begun["group"], &begun["version"]),
+        (&json!("b"), &json!(1))
+    );
+    fixture.finish().await;
+}
+
+/// A request that is wrong: method, path, body, status and code.
+type Wrong = (Method, &'static str, Value, u16, &'static str);
+
+fn wrong_reports_of_trainers() -> Vec<Wrong> {
+    let post = |path, body, status, code| (Method::POST, path, body, status, code);
+    let get = |path, status, code| (Method::GET, path, Value::Null, status, code);
+    vec![
+        get("x/batches/1", 404, "job_unknown"),
+        get("/batches/3", 409, "batch_ahead"),
+        get("/batches/1?rank=2&of=2", 400, "invalid_field"),
+        get("/batches/one", 400, "invalid_field"),
+        post("/batches/2/trained", json!({}), 409, "batch_ahead"),
+        post("/versions", json!({"version": 2}), 409, "version_conflict"),
+        post(
+            "/versions",
+            json!({"version": 0, "lineage": 1}),
+            409,
+            "version_conflict",
+        ),
+        post("/versions", json!({"version": -1}), 400, "invalid_field"),
+        post("/checkpoints", json!({"batch": 2}), 409, "batch_ahead"),
+        post("/resume", json!({"batch": 5}), 409, "batch_ahead"),
+        post(
+            "/groups",
+            json!({"groups": [{"group": "g", "size": 0}]}),
+            400,
+            "invalid_field",
+        ),
+        post(
+            "/groups",
+            json!({"groups": [{"group": ""}]}),
+            400,
+            "invalid_field",
+        ),
+        post("/groups", json!({}), 400, "missing_field"),
+        post(
+            "/members",
+            json!({"program": "p1\u{1f}"}),
+            400,
+            "invalid_field",
+        ),
+        post(
+            "/members",
+            json!({"program": "p2", "group": "c"}),
+            409,
+            "member_conflict",
+        ),
+    ]
+}
+
+fn wrong_reports_of_members() -> Vec<Wrong> {
+    let put = |path, body, status, code| (Method::PUT, path, body, status, code);
+    vec![
+        put(
+            "/members/nobody",
+            json!({"end": "completed"}),
+            404,
+            "member_unknown",
+        ),
+        put(
+            "/members/p1",
+            json!({"end": "truncated"}),
+            409,
+            "member_conflict",
+        ),
+        put(
+            "/members/p1/reward",
+            json!({"reward": 0.0}),
+            409,
+            "member_conflict",
+        ),
+        put("/members/p2/reward", json!({}), 400, "invalid_field"),
+        put("/members/p2", json!({"end": "won"}), 400, "invalid_field"),
+        put("/members/p2", json!({"end": "cut"}), 400, "invalid_field"),
+        put(
+            "/members/p2",
+            json!({"end": "aborted", "reward": 0.0}),
+            400,
+            "invalid_field",
+        ),
+        put(
+            "/members/p2",
+            json!({"end": "completed", "reward": "NaN"}),
+            400,
+            "invalid_field",
+        ),
+        put("", json!({"group_size": "x"}), 400, "invalid_field"),
+        put("", json!({"groups": 1}), 400, "invalid_field"),
+    ]
+}
+
+fn wrong_reports() -> Vec<Wrong> {
+    [wrong_reports_of_trainers(), wrong_reports_of_members()].concat()
+}
+
+/// Samples that are wrong.
+fn wrong_samples() -> [(Value, u16, &'static str); 3] {
+    let step = |output: Value| json!({"prompt": [1], "output": output, "logprobs": [-0.5]});
+    let mut ahead = step(json!([2]));
+    ahead["version"] = json!(9);
+    [
+        (step(json!([10])), 400, "sample_invalid"),
+        (step(json!([2, 3])), 400, "sample_invalid"),
+        (ahead, 409, "version_conflict"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_refused_and_changes_nothing() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(client, json!({"group_size": 1, "batch_groups": 1})).await;
+    submit(client, &["a", "b"]).await;
+    member(client, "p1", "a", 1.0).await;
+    batch(client, 1).await;
+    let other = json!({"program": "p2"});
+    post(client, "/members", other).await.ok();
+    let before = get(client, "").await.ok();
+    for (method, path, body, status, code) in wrong_reports() {
+        let path = format!("{JOB}{path}");
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        client
+            .send(method, &path, &[], body)
+            .await
+            .refused(status, code);
+    }
+    for (step, status, code) in wrong_samples() {
+        let end = json!({"end": "completed", "sample": {"steps": [step], "vocabulary": 10}});
+        put(client, "/members/p2", &end).await.refused(status, code);
+    }
+    assert_eq!(get(client, "").await.ok(), before);
+    fixture.finish().await;
+}
+
+fn on_disk(folder: &Path) -> Config {
+    let mut config = config();
+    config.store.path = folder.join("treadle.db").to_string_lossy().into_owned();
+    config.store.snapshot_events = 7;
+    config
+}
+
+/// Kills the daemon at every turn of a run, and goes back to a checkpoint: each batch is the same
+/// bytes whenever it is asked for, and none lacks what was acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_the_same_after_kills_and_a_rollback() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = on_disk(folder.path());
+    let mut daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+    let settings = json!({"group_size": 2, "batch_groups": 2, "captured": true});
+    declare(&daemon.client, settings).await;
+    let mut batches = Vec::new();
+    for number in 1..=4_u64 {
+        let keys = ["a", "b"].map(|name| format!("{name}{number}"));
+        submit(&daemon.client, &[&keys[0], &keys[1]]).await;
+        for (index, key) in keys.iter().enumerate() {
+            member(&daemon.client, &format!("{key}-1"), key, index as f64).await;
+            daemon.kill();
+            daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+            member(&daemon.client, &format!("{key}-2"), key, 0.5).await;
+        }
+        batches.push(batch(&daemon.client, number).await);
+        daemon.kill();
+        daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+        assert_eq!(
+            batch(&daemon.client, number).await,
+            batches[number as usize - 1]
+        );
+        let trained = format!("/batches/{number}/trained");
+        post(&daemon.client, &trained, json!({})).await.ok();
+        post(&daemon.client, "/versions", json!({"version": number}))
+            .await
+            .ok();
+    }
+    post(&daemon.client, "/checkpoints", json!({"batch": 1}))
+        .await
+        .ok();
+    let resume = json!({"batch": 2, "lineage": 0});
+    let resumed = post(&daemon.client, "/resume", resume.clone()).await.ok();
+    assert_eq!(resumed["lineage"], 1);
+    assert_eq!(
+        post(&daemon.client, "/resume", resume).await.ok(),
+        resumed,
+        "once"
+    );
+    daemon.kill();
+    daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+    let client = &daemon.client;
+    get(client, "/batches/1")
+        .await
+        .refused(410, "batch_released");
+    for number in 2..=4 {
+        assert_eq!(batch(client, number).await, batches[number as usize - 1]);
+    }
+    post(client, "/versions", json!({"version": 2, "lineage": 0}))
+        .await
+        .refused(409, "version_conflict");
+    post(client, "/versions", json!({"version": 2, "lineage": 1}))
+        .await
+        .ok();
+}
+
+/// A step of a program that names its group, over the gateway.
+async fn step(client: &Client, program: &str, group: &str) -> Answer {
+    let headers = [
+        ("x-treadle-job", "math"),
+        ("x-treadle-group", group),
+        ("x-program-id", program),
+    ];
+    let body = chat(program, "hello", 3).to_string();
+    let path = "/v1/chat/completions";
+    client
+        .send(Method::POST, path, &headers, body.into_bytes())
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_become_members_by_naming_their_group() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    step(client, "before", "a").await.ok();
+    declare(
+        client,
+        json!({"group_size": 1, "batch_groups": 1, "lag_max": 0}),
+    )
+    .await;
+    step(client, "p1", "a").await.ok();
+    step(client, "p1", "a").await.ok();
+    step(client, "surplus", "a").await.ok();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { step(&client, "p2", "b").await }
+    });
+    client.delete("/api/v1/programs/p1").await.ok();
+    let reward = json!({"reward": 1.0}).to_string().into_bytes();
+    let path = "/api/v1/programs/p1/reward";
+    client.send(Method::PUT, path, &[], reward).await.ok();
+    let (view, _) = batch(client, 1).await;
+    let member = &view["groups"][0]["members"][0];
+    assert_eq!(
+        (&member["program"], &member["turns"]),
+        (&json!("p1"), &json!(2)),
+        "{view}"
+    );
+    assert!(
+        !waiting.is_finished(),
+        "engines have version 0, which is too old for batch 2"
+    );
+    post(client, "/versions", json!({"version": 1})).await.ok();
+    waiting.await.expect("it ends").ok();
+    client.delete("/api/v1/programs/p2").await.ok();
+    put(client, "/members/p2/reward", &json!({"failed": "no judge"}))
+        .await
+        .ok();
+    step(client, "p2", "b").await.refused(409, "member_dropped");
+    for program in ["before", "surplus"] {
+        client
+            .delete(&format!("/api/v1/programs/{program}"))
+            .await
+            .ok();
+    }
+    fixture.finish().await;
+}

@@ -1,0 +1,156 @@
+//! A trainer in Python and its daemon are killed in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use treadle_config::Config;
+use treadle_tests::support::broker::amqp_url;
+use treadle_tests::support::client::TIMEOUT;
+use treadle_tests::support::policy::root;
+use treadle_tests::support::process::{DaemonProcess, binary};
+use treadle_tests::support::services::Schema;
+
+use super::on_disk;
+use crate::clients::python;
+use crate::restart::DAEMON;
+
+/// Batches of the bandit when both sides are killed; `TREADLE_TRAINING_KILLS` says how often.
+const KILLED_STEPS: u32 = 60;
+
+fn kills() -> u32 {
+    let wanted = std::env::var("TREADLE_TRAINING_KILLS").ok();
+    wanted.and_then(|text| text.parse().ok()).unwrap_or(6)
+}
+
+/// The example of the Python package, against a daemon.
+struct Bandit<'a> {
+    python: PathBuf,
+    folder: &'a Path,
+    url: String,
+    token: String,
+    steps: u32,
+}
+
+impl Bandit<'_> {
+    fn start(&self) -> Child {
+        let log = |name: &str| {
+            let mut options = std::fs::OpenOptions::new();
+            let file = options
+                .create(true)
+                .append(true)
+                .open(self.folder.join(name));
+            file.expect("a log")
+        };
+        Command::new(&self.python)
+            .args(["-m", "treadle_rl.examples.bandit", "--steps"])
+            .arg(self.steps.to_string())
+            .arg("--out")
+            .arg(self.folder.join("run"))
+            .current_dir(self.folder)
+            .env("PYTHONPATH", root().join("sdk/python/treadle_rl/src"))
+            .env("TREADLE_URL", &self.url)
+            .env("TREADLE_TOKEN", &self.token)
+            .stdout(log("bandit.log"))
+            .stderr(log("bandit.log"))
+            .spawn()
+            .expect("Python runs")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("bandit.log")).unwrap_or_default()
+    }
+
+    /// What `treadle training check` reports.
+    fn check(&self) -> Value {
+        let output = Command::new(binary())
+            .args([
+                "training",
+                "check",
+                "--json",
+                "--job",
+                "bandit",
+                "--batches",
+            ])
+            .arg(self.folder.join("run"))
+            .args(["--url", &self.url, "--token", &self.token])
+            .output()
+            .expect("it runs");
+        let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
+        assert!(output.status.success(), "{out}{err}{}", self.log());
+        serde_json::from_str(&out).expect("a report")
+    }
+}
+
+/// A trainer and its rollouts in Python, the daemon, or both are killed in turn. Each restart goes on
+/// from the last checkpoint; the checker finds nothing lost, nothing twice and nothing too old.
+async fn survives_kills(mut config: Config, folder: &Path, python: PathBuf) {
+    let daemon = DaemonProcess::start(DAEMON, &config, folder).await;
+    let url = daemon.client.base().to_owned();
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+    config.server.listen.set_port(port.expect("a port"));
+    let bandit = Bandit {
+        python,
+        folder,
+        url,
+        token: daemon.client.token().unwrap_or_default().to_owned(),
+        steps: KILLED_STEPS,
+    };
+    let (mut daemon, mut trainer) = (Some(daemon), bandit.start());
+    for kill in 0..kills() {
+        // Other points of the run each time, the same in each run of the test.
+        let pause = 150 + u64::from(kill) * 7_919 % 400;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if kill % 3 != 0 {
+            trainer.kill().expect("it can be killed");
+            trainer.wait().expect("it is gone");
+        }
+        if kill % 3 != 1 {
+            daemon.take().expect("it runs").kill();
+            daemon = Some(DaemonProcess::start(DAEMON, &config, folder).await);
+        }
+        if kill % 3 != 0 {
+            trainer = bandit.start();
+        }
+    }
+    let ended = tokio::task::spawn_blocking(move || trainer.wait());
+    let ended = tokio::time::timeout(2 * TIMEOUT, ended).await;
+    let ended = ended.unwrap_or_else(|_| panic!("it does not end: {}", bandit.log()));
+    let status = ended.expect("no panic").expect("its status");
+    assert!(status.success(), "{}", bandit.log());
+    let report = bandit.check();
+    assert_eq!(report["batches"], KILLED_STEPS, "{report}");
+    assert_eq!(report["samples_checked"], KILLED_STEPS * 64, "{report}");
+    assert_eq!(report["violations"], json!([]));
+    let log = bandit.log();
+    let rewards = log
+        .lines()
+        .filter_map(|line| line.split("mean reward ").nth(1));
+    let rewards = rewards.filter_map(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+    let rewards: Vec<f64> = rewards.collect();
+    let (first, last) = (rewards[0], rewards[rewards.len() - 2]);
+    assert!(last > first + 0.1, "it does not learn: {log}");
+    drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_survives_kills_of_daemon_and_trainer() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    survives_kills(on_disk(folder.path()), folder.path(), python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_survives_kills_with_postgresql_and_rabbitmq() {
+    let (Some(python), Some(broker)) = (python(), amqp_url()) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let schema = Schema::fresh("training");
+    let mut config = on_disk(folder.path());
+    config.store.url = schema.url.as_str().into();
+    config.store.schema = schema.name.clone();
+    config.broker.url = broker.as_str().into();
+    survives_kills(config, folder.path(), python).await;
+}
