@@ -42,6 +42,10 @@ build: guests console ## Build the release binary; its debug symbols are beside 
 	  mv $(RELEASE).stripped $(RELEASE); \
 	else echo "make: objcopy is missing (binutils); $(RELEASE) keeps its debug symbols" >&2; fi
 
+.PHONY: wheel
+wheel: ## Build the wheel of the Python package treadle-rl into target/wheels
+	python3 -m pip wheel --quiet --no-deps --wheel-dir target/wheels ./sdk/python/treadle_rl
+
 .PHONY: demo
 demo: guests console ## Run the daemon with simulated engines and a workload
 	$(CARGO) build --locked --profile demo --package treadle

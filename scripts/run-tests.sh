@@ -100,6 +100,16 @@ run_tests() {
     -E "($ALL_TESTS) and not package(treadle-bench)"
 }
 
+# Types, style and tests of the Python package; its packages are those of the tests of clients.
+test_python() {
+  if [[ -n "${TREADLE_SKIP_CLIENT_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of the Python package"
+    return 0
+  fi
+  local run="$PWD/.treadle/llm-clients/bin/python -m"
+  (cd sdk/python/treadle_rl && $run ruff check --quiet && $run mypy src tests >&2 && $run pytest --quiet >&2)
+}
+
 # All forms, each with one kill of each kind, two at once: five minutes of runs in three.
 start_chaos() {
   [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
@@ -150,6 +160,7 @@ main() {
   PREPARING=""
   start_services
   phase "tests" run_tests
+  phase "Python package" test_python
   phase "checks of the console" scripts/build-console.sh check
   phase "console in a browser" scripts/test-console.sh
   start_chaos

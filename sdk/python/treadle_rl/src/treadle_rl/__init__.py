@@ -1,0 +1,46 @@
+"""Client of treadle's training runs; `docs/training.md` is the API that it wraps.
+
+`Client` and `Job` are synchronous, `AsyncClient` and `AsyncJob` asynchronous.
+"""
+
+from ._http import NotReady, TreadleError
+from .aio import AsyncBatch, AsyncClient, AsyncJob, AsyncMember
+from .job import Client, Job, JobBatch, JobMember
+from .payload import Payload, PayloadError, Sequence, digest
+from .records import (
+    Batch,
+    BatchGroup,
+    BatchMember,
+    Group,
+    JobView,
+    Member,
+    Sample,
+    Settings,
+    Step,
+)
+
+__all__ = [
+    "AsyncBatch",
+    "AsyncClient",
+    "AsyncJob",
+    "AsyncMember",
+    "Batch",
+    "BatchGroup",
+    "BatchMember",
+    "Client",
+    "Group",
+    "Job",
+    "JobBatch",
+    "JobMember",
+    "JobView",
+    "Member",
+    "NotReady",
+    "Payload",
+    "PayloadError",
+    "Sample",
+    "Sequence",
+    "Settings",
+    "Step",
+    "TreadleError",
+    "digest",
+]

@@ -1,0 +1,1 @@
+"""Adapters of training frameworks. Each module imports its framework when it is imported."""

@@ -1,0 +1,283 @@
+"""The synchronous client. Its methods may be called from several threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeVar
+
+import httpx
+
+from ._calls import DaemonCalls, JobCalls, in_sandbox, part_of
+from ._http import (
+    DROPPED,
+    RETRY_S,
+    Call,
+    Link,
+    NotReady,
+    Pause,
+    Reply,
+    Steps,
+    TreadleError,
+    reply_of,
+    request_of,
+)
+from ._names import Names
+from .payload import Payload
+from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+T = TypeVar("T")
+BEGIN_S = 5.0
+"""Seconds after which `members` looks whether it is to stop."""
+
+
+class Client:
+    """A daemon. `url` defaults to `TREADLE_URL`, else `http://127.0.0.1:8300`.
+
+    `token` defaults to `TREADLE_TOKEN`, else the file `.treadle/admin-token` of this folder or a
+    parent, which goes only to the daemon that wrote it. Requests are repeated for `retry_s` seconds
+    while the daemon is down or busy.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        retry_s: float = RETRY_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._link = Link(url, token, retry_s)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        self._http = httpx.Client(transport=transport, limits=limits)
+        self._calls = DaemonCalls(self._link)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            wanted = next(steps)
+            while True:
+                wanted = steps.send(self._answer(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _answer(self, wanted: Call | Pause) -> Reply:
+        if isinstance(wanted, Pause):
+            time.sleep(wanted.seconds)
+            return Reply()
+        try:
+            return reply_of(self._http.request(**request_of(self._link, wanted)))
+        except httpx.TransportError as failure:
+            return Reply(failure=failure)
+
+    def job(self, name: str) -> Job:
+        """A training job; nothing is sent."""
+        return Job(self, name)
+
+    def release(self, program: str, reward: SupportsFloat | None = None) -> bool:
+        """Ends a program. Returns whether it was live."""
+        return self._run(self._calls.release(program, reward))
+
+    def reward(self, program: str, reward: SupportsFloat) -> None:
+        """Reports the reward of a program that is no member of a training job."""
+        self._run(self._calls.reward(program, reward))
+
+    def start_action(self, kind: str, run: Mapping[str, Any], **fields: Any) -> int:
+        """Submits an action (`docs/actions.md`), and returns its number."""
+        return self._run(self._calls.start_action(kind, run, fields))
+
+    def wait_action(self, action: int, wait_s: float | None = None) -> dict[str, Any]:
+        """Waits for an action's end; `NotReady` after `wait_s` seconds."""
+        return self._run(self._calls.wait_action(action, wait_s))
+
+    def run_action(self, kind: str, run: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+        """Runs an action to its end. Only the outcome `exited` is a result."""
+        return self.wait_action(self.start_action(kind, run, **fields))
+
+    def cancel_action(self, action: int) -> None:
+        self._run(self._calls.cancel_action(action))
+
+    def create_sandbox(self, **fields: Any) -> dict[str, Any]:
+        """Creates a sandbox (`docs/sandboxes.md`); its name is `["id"]`."""
+        return self._run(self._calls.create_sandbox(fields))
+
+    def sandbox(self, sandbox: str) -> dict[str, Any]:
+        return self._run(self._calls.sandbox(sandbox))
+
+    def run_in_sandbox(
+        self, sandbox: str, command: list[str], *, kind: str = "command", **fields: Any
+    ) -> dict[str, Any]:
+        """Runs a command in a sandbox to its end, with the fields of an action."""
+        return self.run_action(kind, in_sandbox(sandbox, command, {}), **fields)
+
+    def remove_sandbox(self, sandbox: str) -> None:
+        self._run(self._calls.remove_sandbox(sandbox))
+
+
+class Job:
+    """A training job of a daemon (`docs/training.md`). Every method may be repeated."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
+        self._calls = JobCalls(client._link, name)
+        self._run = client._run
+        self._stopped = threading.Event()
+
+    def declare(self, settings: Settings) -> JobView:
+        """Declares the job, or gives it new settings."""
+        return self._run(self._calls.declare(settings))
+
+    def view(self) -> JobView:
+        return self._run(self._calls.view())
+
+    def submit(self, groups: Iterable[Group]) -> None:
+        """Submits any number of groups. Keys that the job knows change nothing."""
+        self._run(self._calls.submit(groups))
+
+    def begin(self, program: str, group: str | None = None, wait_s: float | None = 30) -> JobMember:
+        """Begins a member of a group, or of the next one that needs it.
+
+        `NotReady` after `wait_s` seconds; `None` waits without end.
+        """
+        member = self._run(self._calls.begin(program, group, wait_s))
+        return JobMember(job=self, **fields_of(member))
+
+    def members(
+        self,
+        worker: str | None = None,
+        *,
+        until: Callable[[], bool] = lambda: False,
+        state: Path | None = None,
+    ) -> Iterator[JobMember]:
+        """Begins members one after the other, until `stop()` or `until()`.
+
+        Programs are called `WORKER-0`, `WORKER-1` and so on; two workers never share a prefix. With
+        a `state` file, a restarted worker gets the member again that it was at.
+        """
+        names = Names(worker, state)
+        while not (self._stopped.is_set() or until()):
+            try:
+                yield self.begin(names.current, wait_s=BEGIN_S)
+            except NotReady:
+                continue
+            except TreadleError as error:
+                if error.code != "member_dropped":
+                    raise
+            names.advance()
+
+    def stop(self) -> None:
+        """Ends all iterations over `members` of this object, each before its next member."""
+        self._stopped.set()
+
+    def end(self, program: str, end: End = "completed", **report: Unpack[Report]) -> None:
+        """Reports how a member ended; everything is on record when this returns."""
+        self._run(self._calls.end(program, end, report))
+
+    def reward(
+        self, program: str, reward: SupportsFloat | None = None, *, failed: str | None = None
+    ) -> None:
+        """Gives a member its reward later, or says why there is none."""
+        self._run(self._calls.reward(program, reward, failed))
+
+    def batch(
+        self,
+        k: int,
+        wait_s: float | None = None,
+        *,
+        rank: int | None = None,
+        of: int | None = None,
+    ) -> JobBatch:
+        """Batch `k`, or one slice of it. `NotReady` after `wait_s` seconds, if it is given."""
+        batch = self._run(self._calls.batch(k, wait_s, part_of(rank, of)))
+        return JobBatch(source=self, **fields_of(batch))
+
+    def payload(self, k: int, *, rank: int | None = None, of: int | None = None) -> Payload:
+        """The tokens of batch `k`, or of one slice of it."""
+        return self._run(self._calls.payload(k, part_of(rank, of)))
+
+    def batches(
+        self, start: int = 1, *, rank: int | None = None, of: int | None = None
+    ) -> Iterator[JobBatch]:
+        """Batches from number `start` on, without end. Call `batch.trained()` after training."""
+        while True:
+            yield self.batch(start, rank=rank, of=of)
+            start += 1
+
+    def trained(self, k: int) -> None:
+        """The trainer has trained on batch `k`."""
+        self._run(self._calls.trained(k))
+
+    def version(self, n: int, digest: str | None = None, *, lineage: int | None = None) -> None:
+        """Engines have the weights that training on batch `n` made, from now on.
+
+        With `lineage`, as `resume` returned it, a trainer that another one replaced is refused.
+        """
+        self._run(self._calls.version(n, digest, lineage))
+
+    def checkpoint(self, k: int) -> None:
+        """The trainer saved its state after batch `k`: batches up to it are released."""
+        self._run(self._calls.checkpoint(k))
+
+    def resume(self, k: int) -> int:
+        """The trainer went back to its checkpoint after batch `k`. Then report version `k`.
+
+        Returns the new lineage.
+        """
+        return self._run(self._calls.resume(k))
+
+    def forget(self) -> None:
+        """Removes the job with everything that it stored."""
+        self._run(self._calls.forget())
+
+
+@dataclass(frozen=True, slots=True)
+class JobMember(Member):
+    """A member that has begun: sample it, then call `end`."""
+
+    job: Job = field(repr=False, compare=False)
+
+    def end(self, end: End = "completed", **report: Unpack[Report]) -> bool:
+        """Reports how it ended. `False` if it was cut or replaced before: begin another one."""
+        try:
+            self.job.end(self.program, end, **report)
+        except TreadleError as error:
+            if error.code not in DROPPED:
+                raise
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class JobBatch(Batch):
+    """A batch that a trainer got."""
+
+    source: Job = field(repr=False, compare=False)
+
+    def payload(self, *, rank: int | None = None, of: int | None = None) -> Payload:
+        """Its tokens, or those of one slice."""
+        return self.source.payload(self.batch, rank=rank, of=of)
+
+    def trained(self) -> None:
+        """The trainer has trained on it."""
+        self.source.trained(self.batch)
