@@ -6,6 +6,9 @@ import { at, excessWidth, open, violations } from "./harness.mjs";
 /** A daemon without sandboxes says so by this. */
 const NO_SANDBOXES = /status of 409/;
 
+/** A daemon without a training job says so by this. */
+const NO_JOB = /status of 404/;
+
 /** A daemon that has sandboxes, and nodes for them. */
 async function withSandboxes(page) {
   const sandbox = (state, id) => ({
@@ -39,6 +42,8 @@ const PAGES = () => {
     ["/console/lanes?color=worker", ".lanes canvas"],
     ["/console/lanes?color=staleness", ".lanes canvas"],
     ["/console/lanes?color=reward", ".lanes canvas"],
+    ["/console/training", ".empty, .plain"],
+    ["/console/training/nothing", "text=No training job of this name", { expected: NO_JOB }],
     ["/console/actions?action=1", "text=Output"],
     ["/console/sandboxes", "h2", { expected: NO_SANDBOXES }],
     ["/console/sandboxes", "td >> text=node-1", { prepare: withSandboxes }],

@@ -19,6 +19,7 @@ const pages = {
   steps: `/console/programs/${name}?tab=steps`,
   "all-steps": "/console/steps",
   lanes: "/console/lanes",
+  training: "/console/training",
   actions: "/console/actions?action=1",
   sandboxes: "/console/sandboxes",
   workers: "/console/workers?worker=0",

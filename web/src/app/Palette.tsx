@@ -1,4 +1,5 @@
-// The command palette: pages, workers, policies, programs and a few commands, by keyboard.
+// The command palette: pages, workers, policies, training jobs, programs and a few commands, by
+// keyboard.
 import * as Radix from "@radix-ui/react-dialog";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -6,6 +7,7 @@ import { type KeyboardEvent, useEffect, useId, useMemo, useState } from "react";
 import { call } from "../api/client";
 import { plugins, workers } from "../api/queries";
 import { isSignedIn, signOut } from "../api/session";
+import { trainingJobs } from "../api/training";
 import { visibleText } from "../format/text";
 import { Icon, type IconName } from "../ui/Icon";
 import { setTheme } from "../ui/theme";
@@ -77,7 +79,7 @@ function PaletteList({ close }: { close: () => void }) {
           aria-controls={list}
           aria-activedescendant={chosen ? `${list}-${chosen.id}` : undefined}
           aria-label="Find or go to"
-          placeholder="Page, worker, policy, or part of a program's name"
+          placeholder="Page, worker, policy, training job, or part of a program's name"
           value={query}
           onChange={(event) => {
             setQuery(event.target.value);
@@ -114,6 +116,7 @@ function useEntries(query: string): Entry[] {
   const then = useHere();
   const { data: workerData } = useQuery({ ...workers, refetchInterval: false });
   const { data: pluginData } = useQuery(plugins);
+  const { data: trainingData } = useQuery({ ...trainingJobs, refetchInterval: false });
   const all = useMemo(() => {
     const pages: Entry[] = PAGES.map((page) => ({
       id: `page-${page.label.replace(/\W/g, "")}`,
@@ -136,13 +139,21 @@ function useEntries(query: string): Entry[] {
       hint: plugin.world,
       run: () => void navigate({ to: "/policies/$plugin", params: { plugin: plugin.digest } }),
     }));
+    const trainingEntries: Entry[] = (trainingData?.jobs ?? []).map(({ job }, at) => ({
+      id: `training-${at}`,
+      icon: "training",
+      label: visibleText(job),
+      hint: "training job",
+      run: () => void navigate({ to: "/training/$job", params: { job }, search: {} }),
+    }));
     return [
       ...pages,
       ...workerEntries,
       ...policyEntries,
+      ...trainingEntries,
       ...commands(() => void navigate({ to: "/sign-in", search: then ? { then } : {} })),
     ];
-  }, [navigate, then, workerData, pluginData]);
+  }, [navigate, then, workerData, pluginData, trainingData]);
   const words = query.toLowerCase().trim().split(/\s+/).filter(Boolean);
   const found = all.filter((entry) =>
     words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word)),

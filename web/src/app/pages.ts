@@ -7,6 +7,7 @@ export interface Page {
     | "/programs"
     | "/steps"
     | "/lanes"
+    | "/training"
     | "/actions"
     | "/sandboxes"
     | "/workers"
@@ -24,6 +25,7 @@ export const PAGES: Page[] = [
   { to: "/programs", label: "Programs", icon: "programs", about: "every trajectory, and why" },
   { to: "/steps", label: "Steps", icon: "steps", about: "LLM calls: the slowest, the failed" },
   { to: "/lanes", label: "Swim lanes", icon: "lanes", about: "all programs of a job" },
+  { to: "/training", label: "Training", icon: "training", about: "batches, lag, who waits" },
   { to: "/actions", label: "Actions", icon: "actions", about: "tool calls that treadle runs" },
   { to: "/sandboxes", label: "Sandboxes", icon: "sandboxes", about: "where commands run" },
   { to: "/workers", label: "Workers", icon: "workers", about: "engines and their memory" },

@@ -65,6 +65,17 @@ const lanes = createRoute({
   validateSearch: texts("job", "color", "live", "limit"),
   component: lazyRouteComponent(() => import("../pages/lanes/Lanes"), "Lanes"),
 });
+const training = createRoute({
+  getParentRoute: () => root,
+  path: "/training",
+  component: lazyRouteComponent(() => import("../pages/training/Training"), "Training"),
+});
+const trainingJob = createRoute({
+  getParentRoute: () => root,
+  path: "/training/$job",
+  validateSearch: texts("batch"),
+  component: lazyRouteComponent(() => import("../pages/training/Job"), "Job"),
+});
 const actions = createRoute({
   getParentRoute: () => root,
   path: "/actions",
@@ -133,6 +144,8 @@ export const router = createRouter({
     program,
     steps,
     lanes,
+    training,
+    trainingJob,
     actions,
     sandboxes,
     workers,

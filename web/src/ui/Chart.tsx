@@ -1,4 +1,5 @@
-// A chart over time: lines, or areas on top of each other. Times are the journal's, or minutes of a run.
+// A chart over time or over numbered things: lines, or areas on top of each other. Times are the
+// journal's, or minutes of a run.
 import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -15,7 +16,7 @@ export interface Series {
 
 interface Props {
   label: string;
-  /** The journal's time of each point, in microseconds; minutes where a span is given. */
+  /** The journal's time of each point, in microseconds; minutes with a span, numbers with a unit. */
   times: number[];
   series: Series[];
   stacked?: boolean;
@@ -24,6 +25,8 @@ interface Props {
   format?: (value: number | null | undefined) => string;
   /** The run that the times are minutes of. */
   span?: Span;
+  /** What the points are numbered by instead of times, such as `batch`. */
+  unit?: string;
 }
 
 /** A run of `minutes` minutes, whose first `shaded` minutes are shaded and labelled. */
@@ -39,7 +42,7 @@ export function Chart(props: Props) {
   const plot = useRef<uPlot | null>(null);
   const [cursor, setCursor] = useState<number | null>(null);
   const colors = useColorVersion();
-  const scale = props.span ? 1 : 1e6;
+  const scale = props.span || props.unit ? 1 : 1e6;
   const data = useMemo(
     () => dataOf(times, scale, series, stacked),
     [times, scale, series, stacked],
@@ -62,7 +65,7 @@ export function Chart(props: Props) {
       made.destroy();
       plot.current = null;
     };
-  }, [shape, stacked, height, colors, props.max, props.span]);
+  }, [shape, stacked, height, colors, props.max, props.span, props.unit]);
 
   useEffect(() => plot.current?.setData(data), [data]);
 
@@ -82,13 +85,17 @@ export function Chart(props: Props) {
           </span>
         ))}
         {cursor !== null && time !== undefined ? (
-          <span className="legend-time dim">
-            {props.span ? `minute ${time.toFixed(1)}` : clockTime(time)}
-          </span>
+          <span className="legend-time dim">{placeOf(time, props)}</span>
         ) : null}
       </figcaption>
     </figure>
   );
+}
+
+/** The point under the cursor, in words. */
+function placeOf(time: number, { span, unit }: Props): string {
+  if (unit) return `${unit} ${time}`;
+  return span ? `minute ${time.toFixed(1)}` : clockTime(time);
 }
 
 /** Lines of a run do not all end at the same time. */
@@ -121,7 +128,7 @@ function optionsOf(
   height: number,
   onCursor: (at: number | null) => void,
 ): uPlot.Options {
-  const { stacked = false, max, span } = props;
+  const { stacked = false, max, span, unit } = props;
   const order = stacked ? [...props.series].reverse() : props.series;
   return {
     width: Math.max(width, 50),
@@ -131,7 +138,11 @@ function optionsOf(
     cursor: { y: false, points: { show: !stacked }, drag: { x: false, y: false } },
     scales: {
       ...(span ? { x: { time: false, range: [0, span.minutes] } } : {}),
-      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * 1.08, 1)] },
+      ...(unit ? { x: { time: false, range: (_plot, low, high) => [low - 0.5, high + 0.5] } } : {}),
+      y: {
+        range: (_plot, low, high) =>
+          unit ? aroundZero(low, high) : [0, max ?? Math.max(high * 1.08, 1)],
+      },
     },
     axes: axesOf(props),
     series: [
@@ -141,7 +152,7 @@ function optionsOf(
         stroke: colorOf(one.color),
         width: stacked ? 0 : 1.75,
         ...(stacked ? { fill: fillOf(one.color) } : {}),
-        points: { show: false },
+        points: { show: unit !== undefined },
       })),
     ],
     hooks: {
@@ -151,9 +162,17 @@ function optionsOf(
   };
 }
 
+/** A range with room beyond the values, which may be small or negative. */
+function aroundZero(low: number, high: number): [number, number] {
+  const [from, to] = [Math.min(low * 1.08, 0), Math.max(high * 1.08, 0)];
+  return [from, from < to ? to : 1];
+}
+
+/** Distances of ticks between numbered things. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 const FONT = "11px ui-sans-serif, system-ui, sans-serif";
 
-function axesOf({ format = short, span }: Props): uPlot.Axis[] {
+function axesOf({ format = short, span, unit }: Props): uPlot.Axis[] {
   const axis = {
     stroke: colorOf("text-3"),
     grid: { stroke: colorOf("border"), width: 1 },
@@ -166,8 +185,12 @@ function axesOf({ format = short, span }: Props): uPlot.Axis[] {
     return ticks.map((tick) => tickTime(tick * 1e6, distance));
   };
   const minutesOf = (_plot: uPlot, ticks: number[]) => ticks.map((tick) => `${short(tick)} min`);
+  const numbersOf = (_plot: uPlot, ticks: number[]) => ticks.map(String);
+  const across: uPlot.Axis = unit
+    ? { space: 40, incrs: WHOLE, values: numbersOf }
+    : { space: 90, values: span ? minutesOf : timesOf };
   return [
-    { ...axis, size: 22, space: 90, values: span ? minutesOf : timesOf },
+    { ...axis, size: 22, ...across },
     { ...axis, size: 46, space: 32, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
   ];
 }

@@ -5,6 +5,7 @@ const PATHS = {
   programs: "M2 4h8M2 8h12M5 12h7",
   steps: "M2 13h3V9.5h3.5V6H12V3h2",
   lanes: "M2 3h4m3 0h5M2 8h7m3 0h2M2 13h2m3 0h7",
+  training: "M2 13.5h12M2.5 10.5l3.5-3 2.5 1.5 5-5.5M10 3.5h3.5V7",
   actions: "M9 1.5L3.5 9H8l-1 5.5L12.5 7H8z",
   sandboxes: "M2 5l6-3 6 3v6l-6 3-6-3zM2 5l6 3 6-3M8 8v6",
   workers: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",

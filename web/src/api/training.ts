@@ -1,0 +1,223 @@
+// Training jobs: what the daemon answers about them, and the queries of the page. The types are
+// written by hand, because the generated schema does not have these paths yet.
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { batchNumbers, settledBatches } from "../model/training";
+import { ApiError, send, urlOf } from "./client";
+import { inPool } from "./pool";
+import { queryClient } from "./queries";
+
+export interface TrainingJob {
+  job: string;
+  settings: TrainingSettings;
+  /** How often the trainer went back to a checkpoint. */
+  lineage: number;
+  /** The weights that engines have; null after the trainer went back, until it reports them. */
+  version: number | null;
+  digest: string | null;
+  /** The next batch to be cut. */
+  next_batch: number;
+  /** The last batch in a checkpoint; 0 before the first. */
+  checkpoint: number;
+  queued: number;
+  running: number;
+  ready: number;
+  /** Programs that wait to begin. */
+  held: number;
+  waits: TrainingWait[];
+  account: BiasAccount;
+}
+
+export interface TrainingSettings {
+  model: string | null;
+  group_size: number;
+  batch_groups: number;
+  lag_max: number;
+  pipeline: number;
+  stale: string;
+  failures_max: number;
+  starved_after: number;
+  rewarded: boolean;
+  captured: boolean;
+  member_timeout_s: number;
+}
+
+export interface TrainingWait {
+  who: string;
+  waits_for: string;
+  message: string;
+}
+
+export interface BiasAccount {
+  begun: number;
+  finished: MemberTally;
+  served: MemberTally;
+  /** By how members ended. */
+  lost: Record<string, MemberTally>;
+  returned: number;
+  never_served: number;
+  surplus: number;
+  /** Largest lag of a group in a batch. */
+  lag: number;
+}
+
+export interface MemberTally {
+  members: number;
+  tokens: number;
+  turns: number;
+  rewarded: number;
+  reward_mean: number | null;
+}
+
+/** A group that is in no batch. */
+export interface TrainingGroup {
+  group: string;
+  state: string;
+  size: number;
+  begun: number;
+  ended: number;
+  rewarded: number;
+  version: number | null;
+  failures: number;
+  returned: number;
+}
+
+/** A batch without the contents of its groups and what clients added to members. */
+export interface TrainingBatch {
+  batch: number;
+  lineage: number;
+  trained: boolean;
+  groups: BatchGroup[];
+}
+
+export interface BatchGroup {
+  group: string;
+  version: number;
+  lag: number;
+  members: BatchMember[];
+}
+
+export interface BatchMember {
+  program: string;
+  end: string;
+  reward: number | null;
+  version: number;
+  tokens: number;
+  turns: number;
+  sample: string | null;
+}
+
+interface GroupsPage {
+  groups: TrainingGroup[];
+  next?: string;
+}
+
+const JOBS = "/api/v1/jobs";
+const REFRESH_MS = 3000;
+const GROUPS_PAGE = 100;
+/** Maximum number of groups of one batch that are read; of a larger batch, every n-th group is. */
+export const BATCH_GROUPS_MAX = 256;
+
+/** Refreshes a query until the job is gone. */
+function refresh({ state }: { state: { error: Error | null } }): number | false {
+  return isGone(state.error) ? false : REFRESH_MS;
+}
+
+/** Whether a request failed because the daemon has no such job. */
+export function isGone(error: unknown): boolean {
+  return error instanceof ApiError && error.code === "job_unknown";
+}
+
+async function read<T>(
+  path: string,
+  values: Record<string, string | number>,
+  query: Record<string, unknown>,
+  signal: AbortSignal,
+): Promise<T> {
+  const response = await send(urlOf(path, values, query), { signal });
+  return (await response.json()) as T;
+}
+
+export const trainingJobs = queryOptions({
+  queryKey: ["trainingJobs"],
+  queryFn: ({ signal }) => read<{ jobs: TrainingJob[] }>(JOBS, {}, {}, signal),
+  refetchInterval: REFRESH_MS,
+});
+
+export const trainingJob = (job: string) =>
+  queryOptions({
+    queryKey: ["trainingJob", job],
+    queryFn: ({ signal }) => readJob(job, signal),
+    refetchInterval: refresh,
+  });
+
+function readJob(job: string, signal: AbortSignal): Promise<TrainingJob> {
+  return read(`${JOBS}/{job}`, { job }, {}, signal);
+}
+
+export const trainingGroups = (job: string) =>
+  infiniteQueryOptions({
+    queryKey: ["trainingGroups", job],
+    queryFn: ({ pageParam, signal }) => {
+      const query = { after: pageParam, limit: GROUPS_PAGE };
+      return read<GroupsPage>(`${JOBS}/{job}/groups`, { job }, query, signal);
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ next }) => next ?? undefined,
+    // Rows must not move for a reader who has scrolled.
+    refetchInterval: (query) =>
+      (query.state.data?.pages.length ?? 0) > 1 ? false : refresh(query),
+  });
+
+/** The latest batches that no checkpoint has released, the newest first. */
+export const trainingBatches = (job: string) =>
+  queryOptions({
+    queryKey: ["trainingBatches", job],
+    queryFn: async ({ signal }) => {
+      // Asking for a batch that does not exist cuts it. The job tells which ones do, and it is read
+      // here because one that was read earlier may have been forgotten and declared again.
+      const view = await readJob(job, signal);
+      const known = queryClient.getQueryData<TrainingBatch[]>(["trainingBatches", job]) ?? [];
+      const settled = settledBatches(known, view);
+      const slices = Math.ceil(view.settings.batch_groups / BATCH_GROUPS_MAX);
+      const batches = await inPool(
+        batchNumbers(view),
+        async (batch) => settled.get(batch) ?? (await readBatch(job, batch, slices, signal)),
+      );
+      return batches.filter((batch) => batch !== null);
+    },
+    refetchInterval: refresh,
+  });
+
+/** A batch, or the first of its slices; null if a checkpoint has released it meanwhile. */
+async function readBatch(
+  job: string,
+  batch: number,
+  slices: number,
+  signal: AbortSignal,
+): Promise<TrainingBatch | null> {
+  const query = slices > 1 ? { rank: 0, of: slices } : {};
+  try {
+    const path = `${JOBS}/{job}/batches/{batch}`;
+    const answer = await read<TrainingBatch | { ready: false }>(
+      path,
+      { job, batch },
+      query,
+      signal,
+    );
+    return "groups" in answer ? lean(answer) : null;
+  } catch (error) {
+    if (error instanceof ApiError && error.code === "batch_released") return null;
+    throw error;
+  }
+}
+
+/** Contents and infos are up to 1 MiB each, and not shown. */
+function lean({ batch, lineage, trained, groups }: TrainingBatch): TrainingBatch {
+  const memberOf = ({ program, end, reward, version, tokens, turns, sample }: BatchMember) => ({
+    ...{ program, end, reward, version, tokens, turns, sample },
+  });
+  const groupOf = ({ group, version, lag, members }: BatchGroup) => ({
+    ...{ group, version, lag, members: members.map(memberOf) },
+  });
+  return { batch, lineage, trained, groups: groups.map(groupOf) };
+}

@@ -1,0 +1,54 @@
+// The bias account: what became of members, and what batches leave out.
+import type { BiasAccount } from "../../api/training";
+import { count, short } from "../../format/number";
+import { accountRows, rewardText } from "../../model/training";
+import { Panel } from "../../ui/Panel";
+import { Text } from "../../ui/Text";
+
+export function Account({ account }: { account: BiasAccount }) {
+  const { returned, never_served, surplus } = account;
+  return (
+    <Panel title="Bias account" note="if those that were lost differ, batches are biased" flush>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
+      <div className="plain-scroll" tabIndex={0}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th>What became of members</th>
+              <th className="num">Members</th>
+              <th className="num">Mean tokens</th>
+              <th className="num">Mean turns</th>
+              <th className="num">Mean reward</th>
+            </tr>
+          </thead>
+          <tbody>
+            {accountRows(account).map((row) => (
+              <tr key={row.what}>
+                <td>
+                  <Text value={row.what} max={60} />
+                </td>
+                <td className="num">{count(row.members)}</td>
+                <td className="num">{short(row.tokensMean)}</td>
+                <td className="num">{short(row.turnsMean)}</td>
+                <td className="num">{rewardText(row.rewardMean)}</td>
+              </tr>
+            ))}
+            <Sum what="Groups that returned to the queue" value={returned} />
+            <Sum what="Prompts that were never served" value={never_served} />
+            <Sum what="Surplus programs" value={surplus} />
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function Sum({ what, value }: { what: string; value: number }) {
+  return (
+    <tr>
+      <td>{what}</td>
+      <td className="num">{count(value)}</td>
+      <td colSpan={3} />
+    </tr>
+  );
+}

@@ -1,0 +1,71 @@
+// A training job: who waits, what was lost, its groups, and a batch with its members.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, excessWidth, open, violations } from "./harness.mjs";
+
+const JOB = `training-${Date.now()}`;
+
+async function told(method, path, body) {
+  const answer = await api(`/api/v1/jobs/${JOB}${path}`, { method, body: JSON.stringify(body) });
+  const text = await answer.text();
+  assert.equal(answer.status, 200, `${method} ${path}: ${text}`);
+  return JSON.parse(text);
+}
+
+/** Begins a member of a group and reports its end. */
+async function member(group, name, report) {
+  const program = `${JOB}-${name}`;
+  await told("POST", "/members", { program, group, wait_s: 10 });
+  await told("PUT", `/members/${program}`, { turns: 1, ...report });
+}
+
+/** The job with a batch; a second group can't begin before new weights. */
+async function declare() {
+  const settings = { group_size: 2, batch_groups: 1, lag_max: 0, pipeline: 0 };
+  await told("PUT", "", settings);
+  await told("POST", "/groups", { groups: [{ group: "p1" }, { group: "p2" }] });
+  await member("p1", "lost", { end: "environment_failed", tokens: 5 });
+  await member("p1", "a", { end: "completed", reward: 1, tokens: 12 });
+  await member("p1", "b", { end: "truncated", reward: 0, tokens: 8 });
+  assert.equal((await told("GET", "/batches/1?wait_s=10")).ready, true);
+}
+
+async function train() {
+  await told("POST", "/batches/1/trained", {});
+  await told("POST", "/versions", { version: 1 });
+  await member("p2", "c", { end: "completed", reward: 1, tokens: 1 });
+  await member("p2", "d", { end: "completed", reward: 1, tokens: 1 });
+}
+
+test("a training job is followed, and no batch is cut by looking", async () => {
+  await declare();
+  const { page, done } = await open("/console/training");
+  const row = page.locator("tr.row-link", { hasText: JOB });
+  await row.getByText("rollouts for weights").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await row.getByRole("link").click();
+  await page.waitForURL(new RegExp(`training/${JOB}$`));
+  await page.waitForSelector("text=The rollouts wait for weights");
+  await page.waitForSelector("td >> text=Lost: environment failed");
+
+  await train();
+  const batch = page.locator("tr.row-link", { hasText: "batch 1" });
+  await batch.getByText("trained", { exact: true }).waitFor();
+  const figures = await batch.locator("td").allInnerTexts();
+  assert.deepEqual(figures.slice(2), ["1", "2", "0.5", "1", "10", "0"]);
+  const groups = page.getByRole("table", { name: "Groups in no batch" });
+  await groups.getByRole("row", { name: "p2" }).getByText("ready").waitFor();
+
+  await batch.getByRole("button").click();
+  await page.waitForURL(/batch=/);
+  const members = page.getByRole("table", { name: "Members of batch 1" });
+  const truncated = members.getByRole("row", { name: `${JOB}-b` });
+  await truncated.getByText("truncated").waitFor();
+  const link = await truncated.getByRole("link").getAttribute("href");
+  assert.equal(link, `/console/programs/${JOB}-b`);
+  assert.deepEqual(await violations(page), []);
+  await page.setViewportSize({ width: 375, height: 800 });
+  assert.ok((await excessWidth(page)) <= 0);
+  assert.equal((await told("GET", "")).next_batch, 2);
+  await done();
+});
