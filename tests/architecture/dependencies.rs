@@ -165,6 +165,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-endpoints",
             "treadle-http",
             "treadle-model",
+            "treadle-runs",
             "treadle-samples",
             "treadle-scheduler",
             "treadle-store",

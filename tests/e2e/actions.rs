@@ -34,7 +34,7 @@ async fn the_command_line_ends_as_the_command_did() {
 const ACTIONS: &str = "/api/v1/actions";
 
 /// Enables actions with the given number of cores and a folder below `folder`.
-fn with_actions(config: &mut Config, folder: &Path, cores: u64) {
+pub(crate) fn with_actions(config: &mut Config, folder: &Path, cores: u64) {
     config.actions.enabled = true;
     config.actions.cores = cores;
     config.actions.memory_bytes = 1 << 30;

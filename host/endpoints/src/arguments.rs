@@ -136,6 +136,33 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// A JSON object as the body, some parts kept as they were written.
+pub struct Verbatim<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Verbatim<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let Raw(bytes) = Raw::from_request(request, state).await?;
+        verbatim(&bytes)
+            .map(Self)
+            .map_err(|error| error_response(&error))
+    }
+}
+
+fn verbatim<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    let mut text = serde_json::Deserializer::from_slice(body);
+    let read = serde_path_to_error::deserialize(&mut text);
+    // What is no JSON object at all is refused as everywhere.
+    read.or_else(|error| {
+        parse::<serde::de::IgnoredAny>(body)?;
+        Err(problem_of(
+            &error.path().to_string(),
+            &error.into_inner().to_string(),
+        ))
+    })
+}
+
 /// Reads a JSON object.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {

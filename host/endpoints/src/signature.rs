@@ -2,7 +2,7 @@
 //! document can't differ from the code.
 
 use crate::about::About;
-use crate::arguments::{Body, InPath, LastInPath, Query, Raw};
+use crate::arguments::{Body, InPath, LastInPath, Query, Raw, Verbatim};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Json, Redirect, Response};
@@ -102,6 +102,12 @@ impl<T: IntoParams> Takes for Query<T> {
     fn describe(about: &mut About) {
         about.parameters(T::into_params(|| Some(ParameterIn::Query)));
         about.errors.insert(ErrorCode::InvalidField);
+    }
+}
+
+impl<T: ToSchema> Takes for Verbatim<T> {
+    fn describe(about: &mut About) {
+        Body::<T>::describe(about);
     }
 }
 

@@ -76,10 +76,9 @@ pub(crate) enum Event {
     MemberEnded {
         member: Member,
         end: String,
-    },
-    SampleStored {
-        member: Member,
-        sample: String,
+        #[serde(default, deserialize_with = "maybe_finite")]
+        reward: Option<f64>,
+        sample: Option<String>,
         version: Option<u64>,
     },
     RewardGiven {
@@ -146,7 +145,6 @@ impl Event {
             | Self::JobRemoved { job } => Some(job),
             Self::MemberArrived { member }
             | Self::MemberEnded { member, .. }
-            | Self::SampleStored { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member } => Some(&member.job),
             Self::ProgramReleased { .. } | Self::ProgramRewarded { .. } | Self::Other => None,
@@ -159,6 +157,10 @@ fn finite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let text = String::deserialize(deserializer)?;
     let value = text.parse().ok().filter(|value: &f64| value.is_finite());
     value.ok_or_else(|| D::Error::custom("a reward is a finite number, as text"))
+}
+
+fn maybe_finite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    finite(deserializer).map(Some)
 }
 
 /// Reads events in the order of the journal. A line has an event with its `seq`, a list of them, or

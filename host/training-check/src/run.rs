@@ -178,7 +178,6 @@ impl<'e> Run<'e> {
     fn add_to_member(&mut self, at: usize, event: &'e Event) {
         let (Event::MemberArrived { member }
         | Event::MemberEnded { member, .. }
-        | Event::SampleStored { member, .. }
         | Event::RewardGiven { member, .. }
         | Event::RewardFailed { member }) = event
         else {
@@ -187,13 +186,22 @@ impl<'e> Run<'e> {
         let group = self.members.entry(&member.group).or_default();
         let facts = group.entry(&member.program).or_default();
         match event {
-            Event::MemberEnded { end, .. } => facts.ends.push(Since { at, value: end }),
-            Event::SampleStored {
-                sample, version, ..
+            Event::MemberEnded {
+                end,
+                reward,
+                sample,
+                version,
+                ..
             } => {
+                facts.ends.push(Since { at, value: end });
                 let version = *version;
-                let value = Stored { sample, version };
-                facts.samples.push(Since { at, value });
+                let stored = sample.as_ref().map(|sample| Stored { sample, version });
+                facts
+                    .samples
+                    .extend(stored.map(|value| Since { at, value }));
+                facts
+                    .rewards
+                    .extend(reward.map(|value| Since { at, value }));
             }
             Event::RewardGiven { reward, .. } => {
                 let value = *reward;

@@ -137,7 +137,8 @@ const EVENTS: &[Bug] = &[
         Rule::Abandoned,
         |run| {
             let at = run.at("rolled_back", "math");
-            run.events.insert(at, ended("p3-a", "completed"));
+            let end = run.events.remove(run.at("member_ended", "p3-a"));
+            run.events.insert(at, end);
         },
     ),
     bug("a failed member is served", Rule::Ended, |run| {
@@ -149,7 +150,7 @@ const EVENTS: &[Bug] = &[
         run.events.insert(at, reward_failed("p1-b"));
     }),
     bug("a member is served before its end", Rule::Ended, |run| {
-        let end = run.events.remove(run.at("program_released", "p3-a"));
+        let end = run.events.remove(run.at("member_ended", "p3-a"));
         run.events.push(end);
     }),
     bug(
@@ -166,7 +167,8 @@ const EVENTS: &[Bug] = &[
         },
     ),
     bug("a sample is not on record", Rule::Sample, |run| {
-        drop(run.events.remove(run.at("sample_stored", "p1-b")));
+        let at = run.at("member_ended", "p1-b");
+        run.events[at]["sample"] = Value::Null;
     }),
     bug(
         "a batch that was never requested is received",

@@ -10,12 +10,15 @@ use treadle_auth::{Auth, Caller};
 use treadle_core::training::{Job, State, TrainingEvent};
 use treadle_http::refuse;
 use treadle_model::ClientName;
+use treadle_model::tenant::split;
 use treadle_scheduler::DriverHandle;
 use treadle_store::{Names, Store, StoreError};
 use treadle_wire::ErrorCode;
 
 /// Longest wait of a request.
 const WAIT_S_MAX: u64 = 60;
+/// Training jobs of all tenants.
+const JOBS_MAX: u64 = 1_024;
 /// Stored bytes of a tenant are measured this often; in between, what is added is counted.
 const MEASURED_FOR: Duration = Duration::from_mins(1);
 
@@ -28,6 +31,8 @@ pub struct TrainingApp {
     pub store: Arc<dyn Store>,
     /// Authentication, and the audit log.
     pub auth: Arc<Auth>,
+    /// Whether this daemon runs actions, which compute rewards.
+    pub runs_actions: bool,
     /// Limit on stored payloads; each tenant has a share.
     pub bytes_max: u64,
     /// Stored bytes of tenants.
@@ -47,12 +52,14 @@ impl TrainingApp {
         driver: DriverHandle,
         store: Arc<dyn Store>,
         auth: Arc<Auth>,
+        runs_actions: bool,
         bytes_max: u64,
     ) -> Self {
         Self {
             driver,
             store,
             auth,
+            runs_actions,
             bytes_max,
             stored: Arc::default(),
         }
@@ -91,6 +98,29 @@ impl TrainingApp {
         let inside = job.inside.clone();
         let found = self.read(move |state| state.jobs.get(&*inside).map(read));
         found.await?.ok_or_else(|| job.unknown())
+    }
+
+    /// Checks that a tenant may declare another job.
+    pub(crate) async fn check_jobs(&self, caller: &Caller, job: &JobName) -> Result<(), Response> {
+        let tenant = caller.principal.tenant.tenant.clone();
+        let inside = job.inside.clone();
+        let read = self.read(move |state| {
+            let names = state.jobs.keys();
+            let own = names.filter(|name| tenant.outside(name).is_some());
+            (state.jobs.contains_key(&inside), own.count() as u64)
+        });
+        let (is_known, count) = read.await?;
+        let share = caller.principal.share(None, JOBS_MAX);
+        if is_known || count < share {
+            return Ok(());
+        }
+        let message = format!("the tenant has {count} training jobs, its share; forget one");
+        Err(refuse(ErrorCode::TrainingFull, message))
+    }
+
+    /// Forgets how many bytes a tenant stored: some were removed.
+    pub(crate) fn removed(&self, caller: &Caller) {
+        self.stored().remove(caller.principal.tenant.tenant.name());
     }
 
     /// Counts bytes that a tenant is about to store.
@@ -144,6 +174,15 @@ impl JobName {
     pub(crate) fn of(caller: &Caller, own: ClientName) -> Self {
         let inside = caller.principal.inside(&own).into();
         Self { own, inside }
+    }
+
+    /// A job by the name that the core knows.
+    pub(crate) fn inside(name: &str) -> Option<Self> {
+        let own = ClientName::parse("job", split(name).1.to_owned()).ok()?;
+        Some(Self {
+            own,
+            inside: name.into(),
+        })
     }
 
     pub(crate) fn unknown(&self) -> Response {

@@ -3,19 +3,19 @@
 use crate::app::{JobName, TrainingApp, store_failed, wait_of};
 use crate::encoding::encoded;
 use crate::jobs::end_text;
-use crate::payloads::{json_of, names_of, of_group, of_info};
+use crate::payloads::{Json, info_of, json_of, names_of, of_group};
 use crate::refusal::REFUSALS;
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
 use axum::http::header;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_auth::{Caller, Change};
+use treadle_auth::{Caller, Change, now_us};
 use treadle_core::training::{Group, Job, Reward, TrainingEvent};
 use treadle_endpoints::arguments::{Body, InPath, LastInPath, Query};
 use treadle_endpoints::signature::{Accepted, Answer};
@@ -25,6 +25,8 @@ use treadle_model::tenant::split;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
+/// Largest contents of a batch that are answered at once.
+const VIEW_BYTES_MAX: usize = 256 << 20;
 /// Slices of a batch.
 const SLICES_MAX: u32 = 65_536;
 
@@ -120,7 +122,7 @@ struct BatchGroup {
     group: String,
     /// What was submitted with it.
     #[schema(value_type = Object)]
-    content: Value,
+    content: Json,
     /// Version at the oldest first token of its members.
     version: u64,
     /// By how many training steps the version that it is trained on is newer.
@@ -148,7 +150,7 @@ struct BatchMember {
     sample: Option<String>,
     /// What its client said of it.
     #[schema(value_type = Object)]
-    info: Value,
+    info: Json,
 }
 
 /// A batch that is not ready.
@@ -197,11 +199,18 @@ async fn cut(
     let mut asked = false;
     loop {
         changes.mark_unchanged();
-        let found = app.read_job(job, move |found| cut_of(found, batch, slice));
-        if let Some(cut) = found.await? {
+        let read = app.read_job(job, move |found| {
+            let is_next = found.next_batch == batch;
+            (
+                cut_of(found, batch, slice),
+                is_next && found.requested == batch,
+            )
+        });
+        let (found, is_requested) = read.await?;
+        if let Some(cut) = found {
             return Ok(Some(cut));
         }
-        if !std::mem::replace(&mut asked, true) {
+        if !is_requested && !std::mem::replace(&mut asked, true) {
             let job = job.inside.clone();
             app.train(TrainingEvent::BatchRequested { job, batch })
                 .await?;
@@ -238,47 +247,64 @@ async fn show(
     let names = cut.groups.iter().flat_map(|(key, group)| {
         let content = group.content.as_deref();
         let content = content.map(|digest| of_group(key, digest));
-        let infos = group.members.keys().map(|program| of_info(program));
+        let members = group.members.iter();
+        let infos = members.filter_map(|(program, member)| info_of(program, member));
         content.into_iter().chain(infos).collect::<Vec<String>>()
     });
     let payloads = app.payloads(&job, &names.collect::<Vec<String>>()).await?;
+    let bytes: usize = payloads.values().map(Vec::len).sum();
+    if bytes > VIEW_BYTES_MAX {
+        let message = format!(
+            "contents and `info` of batch {batch} have {bytes} bytes, and at most {VIEW_BYTES_MAX} \
+             are answered at once; get it in slices, with `rank` and `of`"
+        );
+        return Err(refuse(ErrorCode::TrainingFull, message));
+    }
     let groups = cut.groups.iter();
-    Ok(Json(TrainingBatch {
+    let groups = groups.map(|(key, group)| BatchGroup::of(batch, key, group, &payloads));
+    let groups = groups.collect::<Result<Vec<BatchGroup>, Response>>()?;
+    Ok(axum::Json(TrainingBatch {
         job: job.own.to_string(),
         batch,
         ready: true,
         lineage: cut.lineage,
         trained_on: batch - 1,
         trained: cut.trained,
-        groups: groups
-            .map(|(key, group)| BatchGroup::of(batch, key, group, &payloads))
-            .collect(),
+        groups,
     })
     .into_response())
 }
 
 impl BatchGroup {
-    fn of(batch: u64, key: &str, group: &Group, payloads: &BTreeMap<String, Vec<u8>>) -> Self {
+    fn of(
+        batch: u64,
+        key: &str,
+        group: &Group,
+        payloads: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, Response> {
         let version = group.version().unwrap_or_default();
         let content = group.content.as_deref();
-        let content = content.map(|digest| json_of(payloads, &of_group(key, digest)));
-        let members = group.members.iter().map(|(program, member)| BatchMember {
-            program: split(program).1.to_owned(),
-            end: member.end.map_or("", end_text),
-            reward: member.reward.map(Reward::get),
-            version: member.version,
-            tokens: member.tokens,
-            turns: member.turns,
-            sample: member.sample.as_deref().map(str::to_owned),
-            info: json_of(payloads, &of_info(program)),
+        let content = content.map(|digest| of_group(key, digest));
+        let members = group.members.iter().map(|(program, member)| {
+            let info = info_of(program, member);
+            Ok(BatchMember {
+                program: split(program).1.to_owned(),
+                end: member.end.map_or("", end_text),
+                reward: member.reward.map(Reward::get),
+                version: member.version,
+                tokens: member.tokens,
+                turns: member.turns,
+                sample: member.sample.as_deref().map(str::to_owned),
+                info: json_of(payloads, info.as_deref())?,
+            })
         });
-        Self {
+        Ok(Self {
             group: key.to_owned(),
-            content: content.unwrap_or_default(),
+            content: json_of(payloads, content.as_deref())?,
             version,
             lag: (batch - 1).saturating_sub(version),
-            members: members.collect(),
-        }
+            members: members.collect::<Result<_, Response>>()?,
+        })
     }
 }
 
@@ -333,7 +359,23 @@ async fn progress(app: &TrainingApp, job: &JobName) -> Answer<TrainingProgress> 
         checkpoint: job.checkpoint,
         next_batch: job.next_batch,
     });
-    Ok(Json(read.await?))
+    Ok(axum::Json(read.await?))
+}
+
+/// A batch that was trained.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TrainedRequest {
+    /// The lineage that the trainer is in; by default the job's.
+    lineage: Option<u32>,
+}
+
+/// The lineage that a trainer named, or the job's.
+async fn lineage(app: &TrainingApp, job: &JobName, named: Option<u32>) -> Result<u32, Response> {
+    match named {
+        Some(lineage) => Ok(lineage),
+        None => app.read_job(job, |job| job.lineage).await,
+    }
 }
 
 async fn trained(
@@ -341,10 +383,12 @@ async fn trained(
     caller: Caller,
     InPath(job): InPath,
     LastInPath(batch): LastInPath<u64>,
+    Body(request): Body<TrainedRequest>,
 ) -> Answer<TrainingProgress> {
     let job = JobName::of(&caller, job);
     let event = TrainingEvent::BatchTrained {
         job: job.inside.clone(),
+        lineage: lineage(&app, &job, request.lineage).await?,
         batch,
     };
     app.train(event).await?;
@@ -374,13 +418,9 @@ async fn version(
         let message = "`digest` is longer than 256 bytes; send a digest";
         return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let lineage = match request.lineage {
-        Some(lineage) => lineage,
-        None => app.read_job(&job, |job| job.lineage).await?,
-    };
     let event = TrainingEvent::VersionTold {
         job: job.inside.clone(),
-        lineage,
+        lineage: lineage(&app, &job, request.lineage).await?,
         version: request.version,
         digest: request.digest.map(Into::into),
     };
@@ -394,7 +434,8 @@ async fn version(
 struct CheckpointRequest {
     /// The last batch in it; 0 for the state before the first batch.
     batch: u64,
-    /// For `resume`: the lineage that ends; a repeated request changes nothing then.
+    /// The lineage that the trainer is in, by default the job's; for `resume` the one that ends: a
+    /// repeated request changes nothing then.
     lineage: Option<u32>,
 }
 
@@ -416,11 +457,16 @@ async fn checkpoint(
     let released = released.await?;
     let event = TrainingEvent::Checkpointed {
         job: job.inside.clone(),
+        lineage: lineage(&app, &job, request.lineage).await?,
         batch,
     };
     app.train(event).await?;
-    let removed = app.store.remove_payloads(&job.inside, &released).await;
+    let store = &app.store;
+    let removed = store
+        .remove_payloads(&job.inside, &released, now_us())
+        .await;
     removed.map_err(|error| store_failed(&error))?;
+    app.removed(&caller);
     app.sweep(&job).await?;
     progress(&app, &job).await
 }

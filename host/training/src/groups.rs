@@ -1,17 +1,16 @@
 //! OpenGroups: submitting and listing them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
-use crate::payloads::{digest_of, of_group, payload};
-use crate::refusal::REFUSALS;
+use crate::payloads::{Json, digest_of, of_group, payload};
+use crate::refusal::{REFUSALS, refused};
 use axum::extract::State;
-use axum::response::{Json, Response};
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::ops::Bound;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_core::training::{Group, Job, TrainingEvent};
-use treadle_endpoints::arguments::{Body, InPath, Query, name, page_limit};
+use treadle_core::training::{GROUP_SIZE_MAX, Group, Job, TrainingError, TrainingEvent};
+use treadle_endpoints::arguments::{InPath, Query, Verbatim, name, page_limit};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, post};
 use treadle_http::refuse;
@@ -41,7 +40,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct GroupSubmission {
-    /// At most 1,000.
+    /// At most 1,000, and 8 MiB in one request.
     groups: Vec<GroupRequest>,
 }
 
@@ -55,7 +54,7 @@ struct GroupRequest {
     size: Option<u16>,
     /// Any JSON of at most 1 MiB, which comes back with members and batches.
     #[schema(value_type = Object)]
-    content: Option<Value>,
+    content: Option<Json>,
 }
 
 /// What became of a submission.
@@ -71,7 +70,7 @@ async fn submit(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
-    Body(request): Body<GroupSubmission>,
+    Verbatim(request): Verbatim<GroupSubmission>,
 ) -> Answer<GroupsSubmitted> {
     let job = JobName::of(&caller, job);
     if request.groups.len() > SUBMITTED_MAX {
@@ -83,6 +82,7 @@ async fn submit(
     }
     let mut keys = Vec::with_capacity(request.groups.len());
     for group in &request.groups {
+        check_size(group)?;
         keys.push(name("group", group.group.clone())?.to_string());
     }
     let known = app.read_job(&job, move |found| {
@@ -98,7 +98,15 @@ async fn submit(
     let new = fresh.len();
     add(&app, &caller, &job, fresh).await?;
     let known = known.len() - new;
-    Ok(Json(GroupsSubmitted { new, known }))
+    Ok(axum::Json(GroupsSubmitted { new, known }))
+}
+
+fn check_size(group: &GroupRequest) -> Result<(), Response> {
+    let size = group.size.unwrap_or(1);
+    if (1..=GROUP_SIZE_MAX).contains(&size) {
+        return Ok(());
+    }
+    Err(refused(&TrainingError::GroupSize(size)))
 }
 
 /// Stores the contents of groups, then submits them.
@@ -234,5 +242,5 @@ async fn list(
     let groups = groups.await?;
     let last = groups.last().filter(|_| groups.len() == limit);
     let next = last.map(|group| group.group.clone());
-    Ok(Json(OpenGroups { groups, next }))
+    Ok(axum::Json(OpenGroups { groups, next }))
 }

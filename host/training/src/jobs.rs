@@ -2,6 +2,7 @@
 
 use crate::app::{JobName, TrainingApp, store_failed};
 use crate::refusal::REFUSALS;
+use crate::rewards::is_template;
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
 use axum::response::{Json, Response};
@@ -14,9 +15,13 @@ use treadle_core::training::{Account, End, Job, JobSettings, Stale, Tally, Train
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, put};
+use treadle_http::refuse;
 use treadle_model::ClientName;
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
+
+/// Longest description of what computes rewards.
+const REWARD_BYTES_MAX: usize = 16 << 10;
 
 pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
     let job = "/api/v1/jobs/{job}";
@@ -28,7 +33,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
         put(job, RUN, declare)
             .summary("Declares a training job, or replaces its settings")
             .details("TrainingSettings that are left out have their defaults.")
-            .fails(REFUSALS),
+            .fails(REFUSALS)
+            .fails(&[ErrorCode::ActionsDisabled]),
     ]
 }
 
@@ -36,8 +42,6 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct TrainingSettings {
-    /// The model that is trained; any other is context only.
-    model: Option<String>,
     /// Members of a group, 1 to 1,024.
     group_size: u16,
     /// Groups in a batch, 1 to 65,536.
@@ -58,6 +62,10 @@ struct TrainingSettings {
     captured: bool,
     /// Seconds after which a member that its client samples is lost; at most a week.
     member_timeout_s: u64,
+    /// An action that computes the rewards that clients don't report; docs/training.md has its form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    reward: Option<Value>,
 }
 
 impl Default for TrainingSettings {
@@ -74,7 +82,6 @@ impl TrainingSettings {
             Stale::Wait => "wait",
         };
         Self {
-            model: settings.model.as_deref().map(str::to_owned),
             group_size: settings.group_size,
             batch_groups: settings.batch_groups,
             lag_max: settings.lag_max,
@@ -85,6 +92,10 @@ impl TrainingSettings {
             rewarded: settings.rewarded,
             captured: settings.captured,
             member_timeout_s: settings.member_timeout_s,
+            reward: settings
+                .reward
+                .as_deref()
+                .and_then(|text| serde_json::from_str(text).ok()),
         }
     }
 }
@@ -257,13 +268,21 @@ async fn declare(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
-    Body(request): Body<Value>,
+    Body(mut request): Body<Value>,
 ) -> Answer<TrainingJob> {
     let job = JobName::of(&caller, job);
+    if let Some(template) = request.get_mut("reward") {
+        check_reward(&app, template)?;
+        *template = template.to_string().into();
+    }
     let settings: JobSettings = serde_json::from_value(request.clone()).map_err(|error| {
         let message = format!("the settings can't be used: {error}; docs/training.md lists them");
-        treadle_http::refuse(ErrorCode::InvalidField, message)
+        refuse(ErrorCode::InvalidField, message)
     })?;
+    if let Some(problem) = settings.problem() {
+        return Err(refuse(ErrorCode::InvalidField, problem));
+    }
+    app.check_jobs(&caller, &job).await?;
     app.train(TrainingEvent::JobDeclared {
         job: job.inside.clone(),
         settings: Box::new(settings),
@@ -279,6 +298,25 @@ async fn declare(
     shown(&app, &job).await
 }
 
+/// Checks what computes rewards.
+fn check_reward(app: &TrainingApp, template: &Value) -> Result<(), Response> {
+    if !app.runs_actions {
+        let message = "rewards are computed by actions, and this daemon runs none; set \
+                       `actions.enabled = true`, or report rewards";
+        return Err(refuse(ErrorCode::ActionsDisabled, message));
+    }
+    let size = template.to_string().len();
+    let problem = if size > REWARD_BYTES_MAX {
+        format!("it has {size} bytes, at most {REWARD_BYTES_MAX} are stored")
+    } else if let Err(problem) = is_template(template) {
+        problem
+    } else {
+        return Ok(());
+    };
+    let message = format!("`reward` is no action: {problem}; docs/training.md has its form");
+    Err(refuse(ErrorCode::InvalidField, message))
+}
+
 /// Forgets a training job with everything that it stored. Returns whether there was one.
 ///
 /// # Errors
@@ -286,6 +324,8 @@ async fn declare(
 pub async fn forget(app: &TrainingApp, caller: &Caller, own: ClientName) -> Result<bool, Response> {
     let job = JobName::of(caller, own);
     let inside = job.inside.clone();
+    // What is stored from now on is of another run of this name.
+    let before_us = now_us();
     let batches = app.read(move |state| state.jobs.get(&*inside).map(|job| job.next_batch - 1));
     let batches = batches.await?;
     if batches.is_some() {
@@ -302,12 +342,15 @@ pub async fn forget(app: &TrainingApp, caller: &Caller, own: ClientName) -> Resu
         app.auth.audit.note(caller, change).await;
     }
     loop {
-        let names = app.store.payload_names(&job.inside, now_us(), "").await;
+        let names = app.store.payload_names(&job.inside, before_us, "").await;
         let names = names.map_err(|error| store_failed(&error))?;
         if names.is_empty() {
             return Ok(batches.is_some());
         }
-        let removed = app.store.remove_payloads(&job.inside, &names).await;
+        let removed = app
+            .store
+            .remove_payloads(&job.inside, &names, before_us)
+            .await;
         removed.map_err(|error| store_failed(&error))?;
     }
 }

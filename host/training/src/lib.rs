@@ -18,11 +18,13 @@ mod metrics;
 mod payloads;
 mod refusal;
 mod report;
+mod rewards;
 mod sample;
 mod waits;
 
 pub use app::TrainingApp;
 pub use jobs::forget;
+pub use rewards::compute_rewards;
 
 use axum::Router;
 use treadle_endpoints::Endpoint;

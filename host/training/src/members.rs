@@ -1,25 +1,23 @@
 //! Members: beginning them, and what their clients report of them.
 
-use crate::app::{JobName, TrainingApp, store_failed, wait_of};
-use crate::payloads::{digest_text, json_of, of_group, of_info, of_sample, payload};
+use crate::app::{JobName, TrainingApp, stopped, store_failed, wait_of};
+use crate::payloads::{
+    Json, digest_of, digest_text, json_of, of_group, of_info, of_sample, payload,
+};
 use crate::refusal::{REFUSALS, not_recorded, refused};
-use crate::report::Located;
+use crate::report::{Found, Located};
 use crate::sample::{Checked, SampleRequest};
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::pin::pin;
-use std::slice;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
-use treadle_core::training::{
-    Begun as Admission, End, MemberRef, Reward, State as Runs, TrainingError, TrainingEvent,
-};
-use treadle_endpoints::arguments::{Body, InPath, LastInPath, name, optional};
+use treadle_core::training::{Begun as Admission, End, MemberRef, Report, Reward, TrainingEvent};
+use treadle_endpoints::arguments::{Body, InPath, LastInPath, Verbatim, name, optional};
 use treadle_endpoints::signature::{Accepted, Answer};
 use treadle_endpoints::{Endpoint, post, put};
 use treadle_http::{error_response, refuse};
@@ -78,7 +76,7 @@ struct MemberBegun {
     group: String,
     /// What was submitted with the group.
     #[schema(value_type = Object)]
-    content: Value,
+    content: Json,
     /// The version that engines have.
     version: u64,
     /// The group has all its members: the program is not trained.
@@ -94,16 +92,6 @@ struct MemberWaits {
     waits: Vec<Waiting>,
 }
 
-/// What a program that wants to begin finds.
-enum Place {
-    /// It is a member already.
-    Member(Box<str>),
-    /// A group needs it.
-    Wanted(Box<str>),
-    /// None does.
-    Nowhere,
-}
-
 async fn begin(
     State(app): State<TrainingApp>,
     caller: Caller,
@@ -113,47 +101,33 @@ async fn begin(
     let job = JobName::of(&caller, job);
     let program = name("program", request.program)?;
     let inside: Box<str> = caller.principal.inside(&program).into();
-    let group = optional("group", request.group)?.map(|group| Box::from(group.as_str()));
+    let group = optional("group", request.group)?;
+    let at = group.map(|group| MemberRef {
+        job: job.inside.clone(),
+        group: group.as_str().into(),
+        program: inside.clone(),
+    });
     let deadline = Instant::now() + wait_of(request.wait_s);
     loop {
-        let place = place(&app, &job, inside.clone(), group.clone()).await?;
-        let at = |group: Box<str>| MemberRef {
-            job: job.inside.clone(),
-            group,
-            program: inside.clone(),
-        };
-        let (member, arrived) = match place {
-            Place::Member(key) => (at(key), Arrived::Began(Admission::Member)),
-            Place::Wanted(key) => {
-                let member = at(key);
-                let arrived = arrive(&app, &job, member.clone(), deadline).await?;
-                (member, arrived)
+        let waits = match arrive(&app, &job, inside.clone(), at.clone(), deadline).await? {
+            Arrived::Began(member, admission) => {
+                let begun = begun(&app, &job, program, member, admission).await?;
+                return Ok(axum::Json(begun).into_response());
             }
-            Place::Nowhere if Instant::now() < deadline => {
+            Arrived::Nowhere if Instant::now() < deadline => {
                 sleep(LOOK_EVERY.min(deadline - Instant::now())).await;
                 continue;
             }
-            Place::Nowhere => {
+            Arrived::Nowhere => {
                 let mut waits = app.read_job(&job, waits).await?;
                 waits.push(no_group());
-                return Ok(nothing(waits));
+                waits
             }
+            Arrived::Waits(waits) => waits,
         };
-        match arrived {
-            // Another program was faster; there may be another group.
-            Arrived::Began(Admission::Surplus) if group.is_none() => {}
-            Arrived::Began(admitted) => {
-                let begun = begun(&app, &job, program, member, admitted).await?;
-                return Ok(Json(begun).into_response());
-            }
-            Arrived::Waits(waits) => return Ok(nothing(waits)),
-        }
+        let program = None;
+        return Ok(Accepted(MemberWaits { program, waits }).into_response());
     }
-}
-
-fn nothing(waits: Vec<Waiting>) -> Response {
-    let program = None;
-    Accepted(MemberWaits { program, waits }).into_response()
 }
 
 fn no_group() -> Waiting {
@@ -164,55 +138,41 @@ fn no_group() -> Waiting {
     }
 }
 
-async fn place(
-    app: &TrainingApp,
-    job: &JobName,
-    program: Box<str>,
-    group: Option<Box<str>>,
-) -> Result<Place, Response> {
-    let inside = job.inside.clone();
-    let found = app.read(move |state: &Runs| {
-        let job = state.jobs.get(&inside)?;
-        if let Some((of, key)) = state.members.get(&program)
-            && *of == inside
-            && group.as_ref().is_none_or(|group| group == key)
-        {
-            return Some(Ok(Place::Member(key.clone())));
-        }
-        if group.is_none() && job.served.contains(&program) {
-            return Some(Err(TrainingError::Dropped(program)));
-        }
-        let group = group.or_else(|| job.next_wanted().map(Box::from));
-        Some(Ok(group.map_or(Place::Nowhere, Place::Wanted)))
-    });
-    let found = found.await?.ok_or_else(|| job.unknown())?;
-    found.map_err(|error| refused(&error))
-}
-
 /// What became of a program that wanted to begin.
 enum Arrived {
-    Began(Admission),
+    Began(MemberRef, Admission),
     /// It may not begin yet.
     Waits(Vec<Waiting>),
+    /// No group needs it.
+    Nowhere,
 }
 
-/// Waits until a program may begin, until the deadline.
+/// Waits until a program may begin, in this group or in any, until the deadline.
 async fn arrive(
     app: &TrainingApp,
     job: &JobName,
-    member: MemberRef,
+    program: Box<str>,
+    at: Option<MemberRef>,
     deadline: Instant,
 ) -> Result<Arrived, Response> {
-    let mut arriving = pin!(app.driver.arrive(member, true));
+    let mut arriving = pin!(async {
+        let Some(at) = at else {
+            let job = job.inside.clone();
+            return app.driver.arrive_anywhere(job, program).await;
+        };
+        let begun = app.driver.arrive(at.clone(), true).await;
+        begun.map(|begun| begun.map(|begun| Some((at, begun))))
+    });
     // A program that need not wait is answered in any case.
     let deadline = deadline.max(Instant::now() + ADMISSION);
     let Ok(arrived) = timeout_at(deadline, arriving.as_mut()).await else {
         return app.read_job(job, waits).await.map(Arrived::Waits);
     };
-    let admitted = arrived.map_err(not_recorded)?;
-    admitted
-        .map(Arrived::Began)
-        .map_err(|error| refused(&error))
+    let arrived = arrived.map_err(not_recorded)?;
+    let arrived = arrived.map_err(|error| refused(&error))?;
+    Ok(arrived.map_or(Arrived::Nowhere, |(member, admission)| {
+        Arrived::Began(member, admission)
+    }))
 }
 
 async fn begun(
@@ -231,10 +191,8 @@ async fn begun(
     });
     let (version, content) = read.await?;
     let content = content.map(|digest| of_group(&key, &digest));
-    let content = match content {
-        Some(name) => json_of(&app.payloads(job, slice::from_ref(&name)).await?, &name),
-        None => Value::Null,
-    };
+    let payloads = app.payloads(job, content.as_slice()).await?;
+    let content = json_of(&payloads, content.as_deref())?;
     Ok(MemberBegun {
         program: program.to_string(),
         group: key.to_string(),
@@ -262,7 +220,7 @@ struct MemberEnd {
     turns: Option<u32>,
     /// Any JSON of at most 64 KiB, which comes back in the batch.
     #[schema(value_type = Object)]
-    info: Option<Value>,
+    info: Option<Json>,
 }
 
 /// The report is on record.
@@ -270,8 +228,9 @@ struct MemberEnd {
 struct EndedMember {
     /// The program.
     program: String,
-    /// Its group.
-    group: String,
+    /// Its group; absent if it is no member any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     /// Digest of its sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample: Option<String>,
@@ -279,12 +238,23 @@ struct EndedMember {
     tokens: u64,
 }
 
+impl EndedMember {
+    fn dropped(program: &ClientName) -> Self {
+        Self {
+            program: program.to_string(),
+            group: None,
+            sample: None,
+            tokens: 0,
+        }
+    }
+}
+
 async fn end(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
     LastInPath(program): LastInPath<ClientName>,
-    Body(request): Body<MemberEnd>,
+    Verbatim(request): Verbatim<MemberEnd>,
 ) -> Answer<EndedMember> {
     let job = JobName::of(&caller, job);
     let reward = request.reward.map(finite).transpose()?;
@@ -294,61 +264,73 @@ async fn end(
                        leave both out";
         return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let located = app.locate(&caller, &job, &program).await?;
-    let checked = request
-        .sample
-        .map(|sample| sample.check(located.member.version));
-    let checked = checked
-        .transpose()
-        .map_err(|error| error_response(&error))?;
+    let found = app.locate(&caller, &job, &program).await?;
+    if matches!(found, Found::Dropped) && !is_trained {
+        // The same report may have dropped it.
+        return Ok(axum::Json(EndedMember::dropped(&program)));
+    }
+    let located = found.member(&job, &program)?;
+    let checked = checked(request.sample, located.member.version).await?;
     check_versions(&located, checked.as_ref())?;
-    let sample = checked.as_ref().map(|c| digest_text(&digest(&c.sequences)));
-    let missing = located.missing(request.end, reward, sample.as_deref())?;
-    let tokens = checked.as_ref().map(|checked| checked.tokens);
-    let tokens = tokens.or(request.tokens).unwrap_or_default();
-    let turns = checked.as_ref().map(|checked| checked.turns);
-    let turns = turns.or(request.turns).unwrap_or_default();
-    let version = checked.as_ref().and_then(|checked| checked.versions);
-    let stored = checked.filter(|_| missing.sample);
+    let counted = checked.as_ref().map(|c| (c.tokens, c.turns));
+    let (tokens, turns) = counted.unwrap_or_else(|| {
+        let (tokens, turns) = (request.tokens, request.turns);
+        (tokens.unwrap_or_default(), turns.unwrap_or_default())
+    });
+    let info = request
+        .info
+        .as_ref()
+        .map(|info| digest_of(info.get().as_bytes()));
+    let report = Report {
+        end: request.end,
+        tokens,
+        turns,
+        reward,
+        version: checked
+            .as_ref()
+            .and_then(|c| c.versions)
+            .map(|(oldest, _)| oldest),
+        sample: checked
+            .as_ref()
+            .map(|c| digest_text(&digest(&c.sequences)).into()),
+        info: info.map(Into::into),
+    };
+    let ended = EndedMember {
+        program: program.to_string(),
+        group: Some(located.at.group.to_string()),
+        sample: report.sample.as_deref().map(str::to_owned),
+        tokens,
+    };
+    if located.member.has(&report) {
+        return Ok(axum::Json(ended));
+    }
+    if located.served {
+        return Err(served());
+    }
     keep(
         &app,
         &caller,
         &job,
-        &located,
-        stored,
-        sample.as_deref(),
+        &located.at,
+        &report,
+        checked,
         request.info,
     )
     .await?;
     let member = located.at;
-    let mut events = Vec::new();
-    if let Some(digest) = sample.as_deref().filter(|_| missing.sample) {
-        events.push(TrainingEvent::SampleStored {
-            member: member.clone(),
-            sample: digest.into(),
-            tokens,
-            version: version.map(|(oldest, _)| oldest),
-        });
-    }
-    if let Some(reward) = reward.filter(|_| missing.reward) {
-        let member = member.clone();
-        events.push(TrainingEvent::RewardGiven { member, reward });
-    }
-    if missing.end {
-        events.push(TrainingEvent::MemberEnded {
-            member: member.clone(),
-            end: request.end,
-            tokens,
-            turns,
-        });
-    }
-    app.train_all(events).await?;
-    Ok(Json(EndedMember {
-        program: program.to_string(),
-        group: member.group.to_string(),
-        sample,
-        tokens,
-    }))
+    app.train(TrainingEvent::MemberEnded { member, report })
+        .await?;
+    Ok(axum::Json(ended))
+}
+
+/// Checks and merges a sample; a long one takes time.
+async fn checked(sample: Option<SampleRequest>, begun: u64) -> Result<Option<Checked>, Response> {
+    let Some(sample) = sample else {
+        return Ok(None);
+    };
+    let checking = tokio::task::spawn_blocking(move || sample.check(begun));
+    let checked = checking.await.map_err(|_| stopped())?;
+    checked.map(Some).map_err(|error| error_response(&error))
 }
 
 /// No token can be of a version that engines did not have yet.
@@ -369,32 +351,31 @@ fn check_versions(located: &Located, checked: Option<&Checked>) -> Result<(), Re
     Err(refuse(ErrorCode::VersionConflict, message))
 }
 
-/// Stores what a report has that events do not.
+/// Stores what a report names.
 async fn keep(
     app: &TrainingApp,
     caller: &Caller,
     job: &JobName,
-    located: &Located,
+    at: &MemberRef,
+    report: &Report,
     checked: Option<Checked>,
-    digest: Option<&str>,
-    info: Option<Value>,
+    info: Option<Json>,
 ) -> Result<(), Response> {
-    let program = &located.at.program;
     let mut payloads = Vec::new();
-    if let (Some(checked), Some(digest)) = (checked, digest) {
+    if let (Some(checked), Some(digest)) = (checked, &report.sample) {
         let body = store(checked.sequences).map_err(|error| {
             let message = format!("the sample can't be stored: {error}");
             refuse(ErrorCode::SampleInvalid, message)
         })?;
-        payloads.push(payload(job, of_sample(program, digest), body));
+        payloads.push(payload(job, of_sample(&at.program, digest), body));
     }
-    if let Some(info) = info.filter(|_| located.member.end.is_none()) {
-        let body = info.to_string().into_bytes();
+    if let (Some(info), Some(digest)) = (info, &report.info) {
+        let body = info.get().as_bytes().to_vec();
         if body.len() > INFO_BYTES_MAX {
             let message = format!("`info` is longer than {INFO_BYTES_MAX} bytes; send less");
             return Err(refuse(ErrorCode::InvalidField, message));
         }
-        payloads.push(payload(job, of_info(program), body));
+        payloads.push(payload(job, of_info(&at.program, digest), body));
     }
     if payloads.is_empty() {
         return Ok(());
@@ -430,9 +411,14 @@ async fn reward(
     Body(request): Body<MemberReward>,
 ) -> Answer<EndedMember> {
     let job = JobName::of(&caller, job);
-    let located = app.locate(&caller, &job, &program).await?;
+    let found = app.locate(&caller, &job, &program).await?;
+    if matches!(found, Found::Dropped) && request.failed.is_some() {
+        // The same report may have dropped it.
+        return Ok(axum::Json(EndedMember::dropped(&program)));
+    }
+    let located = found.member(&job, &program)?;
     let member = located.at;
-    let group = member.group.to_string();
+    let group = Some(member.group.to_string());
     let (sample, tokens) = (located.member.sample, located.member.tokens);
     let event = match (request.reward, request.failed) {
         (Some(reward), None) => {
@@ -455,7 +441,7 @@ async fn reward(
     if !located.served {
         app.train(event).await?;
     }
-    Ok(Json(EndedMember {
+    Ok(axum::Json(EndedMember {
         program: program.to_string(),
         group,
         sample: sample.map(Into::into),
@@ -464,6 +450,6 @@ async fn reward(
 }
 
 fn served() -> Response {
-    let message = "the member is in a batch; its reward can't change any more";
+    let message = "the member is in a batch and does not change any more";
     refuse(ErrorCode::MemberConflict, message)
 }

@@ -3,6 +3,7 @@
 use crate::app::TrainingApp;
 use std::time::Duration;
 use tokio::time::timeout;
+use treadle_auth::Principal;
 use treadle_core::training::Job;
 use treadle_http::{Exposition, escape};
 use treadle_model::tenant::split;
@@ -73,15 +74,19 @@ const COUNTERS: [Metric; 3] = [
 ];
 
 impl TrainingApp {
-    /// Metrics of all jobs, in Prometheus' text format.
-    pub async fn metrics(&self) -> String {
-        let rows = self.driver.training(|state| {
+    /// Metrics of the jobs that a caller may see, in Prometheus' text format.
+    pub async fn metrics(&self, principal: &Principal) -> String {
+        let tenant = principal.tenant.tenant.clone();
+        let all = principal.root;
+        let rows = self.driver.training(move |state| {
             let values = |job: &Job| {
                 let metrics = GAUGES.iter().chain(&COUNTERS);
                 metrics.map(|(_, _, value)| value(job)).collect()
             };
             let jobs = state.jobs.iter();
-            jobs.map(|(name, job)| (labels(name), values(job)))
+            let shown = jobs.filter(|(name, _)| all || tenant.outside(name).is_some());
+            shown
+                .map(|(name, job)| (labels(name), values(job)))
                 .collect::<Vec<(String, Vec<u64>)>>()
         });
         // A driver that stopped, or that waits for the store, has no metrics.

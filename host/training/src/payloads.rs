@@ -2,14 +2,16 @@
 
 use crate::app::{JobName, TrainingApp, store_failed};
 use axum::response::Response;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use treadle_auth::now_us;
-use treadle_core::training::{Group, Job};
+use treadle_core::training::{Group, Job, Member};
+use treadle_http::refuse;
 use treadle_model::tenant::split;
 use treadle_store::TrainingPayload;
+use treadle_wire::ErrorCode;
 
 /// A payload is stored before its event: what no event names after this long never will be.
 const UNNAMED_US: u64 = 3_600_000_000;
@@ -25,8 +27,8 @@ pub(crate) fn of_sample(program: &str, digest: &str) -> String {
 }
 
 /// Where what a client said of a member is stored.
-pub(crate) fn of_info(program: &str) -> String {
-    format!("info/{}", split(program).1)
+pub(crate) fn of_info(program: &str, digest: &str) -> String {
+    format!("info/{}/{digest}", split(program).1)
 }
 
 /// SHA-256 as text.
@@ -54,6 +56,12 @@ pub(crate) fn payload(job: &JobName, name: String, body: Vec<u8>) -> TrainingPay
     }
 }
 
+/// Where what a client said of a member is stored, if it said anything.
+pub(crate) fn info_of(program: &str, member: &Member) -> Option<String> {
+    let digest = member.info.as_deref()?;
+    Some(of_info(program, digest))
+}
+
 /// Names of all payloads of a group.
 pub(crate) fn names_of(key: &str, group: &Group) -> impl Iterator<Item = String> {
     let content = group.content.as_deref();
@@ -61,7 +69,7 @@ pub(crate) fn names_of(key: &str, group: &Group) -> impl Iterator<Item = String>
     let members = group.members.iter().flat_map(|(program, member)| {
         let sample = member.sample.as_deref();
         let sample = sample.map(|digest| of_sample(program, digest));
-        sample.into_iter().chain([of_info(program)])
+        sample.into_iter().chain(info_of(program, member))
     });
     content.into_iter().chain(members.collect::<Vec<_>>())
 }
@@ -97,7 +105,10 @@ impl TrainingApp {
         // Read after the names: an event that named one of them since is seen.
         let named = self.read_job(job, named).await?;
         stored.retain(|name| !named.contains(name));
-        let removed = self.store.remove_payloads(&job.inside, &stored).await;
+        let removed = self
+            .store
+            .remove_payloads(&job.inside, &stored, before_us)
+            .await;
         removed.map(drop).map_err(|error| store_failed(&error))
     }
 }
@@ -110,9 +121,27 @@ fn named(job: &Job) -> BTreeSet<String> {
     names.collect()
 }
 
-/// A stored JSON value; null if it is missing.
-pub(crate) fn json_of(payloads: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
-    let bytes = payloads.get(name);
-    let value = bytes.and_then(|bytes| serde_json::from_slice(bytes).ok());
-    value.unwrap_or(Value::Null)
+/// JSON as a client sent it.
+pub(crate) type Json = Box<RawValue>;
+
+/// A stored JSON value; null without a name.
+///
+/// # Errors
+/// It is named and not stored.
+pub(crate) fn json_of(
+    payloads: &BTreeMap<String, Vec<u8>>,
+    name: Option<&str>,
+) -> Result<Json, Response> {
+    let Some(name) = name else {
+        return Ok(RawValue::NULL.to_owned());
+    };
+    let text = payloads
+        .get(name)
+        .and_then(|bytes| str::from_utf8(bytes).ok());
+    let value = text.and_then(|text| RawValue::from_string(text.to_owned()).ok());
+    value.ok_or_else(|| {
+        tracing::error!(name, "a payload is not in the store");
+        let message = format!("{name} is not in the store; the log has what failed");
+        refuse(ErrorCode::Internal, message)
+    })
 }

@@ -1,10 +1,9 @@
-//! What a client says of a member that ended, checked against what is on record.
+//! Where a member is that a client reports of.
 
 use crate::app::{JobName, TrainingApp};
-use crate::jobs::end_text;
 use axum::response::Response;
 use treadle_auth::Caller;
-use treadle_core::training::{End, Job, Member, MemberRef, Reward};
+use treadle_core::training::{Job, Member, MemberRef};
 use treadle_http::refuse;
 use treadle_model::ClientName;
 use treadle_wire::ErrorCode;
@@ -24,6 +23,16 @@ pub(crate) struct Located {
     pub version: Option<u64>,
 }
 
+/// What a program of a job is.
+pub(crate) enum Found {
+    /// A member of a group or of one of the newest batches.
+    Member(Box<Located>),
+    /// It was a member, and was cut or replaced.
+    Dropped,
+    /// It never was, or its batch was cut long ago.
+    Unknown,
+}
+
 impl TrainingApp {
     /// Finds a member of a job.
     pub(crate) async fn locate(
@@ -31,28 +40,20 @@ impl TrainingApp {
         caller: &Caller,
         job: &JobName,
         own: &ClientName,
-    ) -> Result<Located, Response> {
+    ) -> Result<Found, Response> {
         let inside = job.inside.clone();
         let program: Box<str> = caller.principal.inside(own).into();
         let found = self.read(move |state| {
             let known = state.members.get(&program);
             let key = known.filter(|(of, _)| *of == inside).map(|(_, key)| &**key);
             let job = state.jobs.get(&inside)?;
-            Some(located(&inside, job, &program, key))
+            Some(found(&inside, job, &program, key))
         });
-        let found = found.await?.ok_or_else(|| job.unknown())?;
-        found.ok_or_else(|| {
-            let message = format!(
-                "program `{own}` is not a member of a group of job `{}`: it never was, or it was cut \
-                 or replaced; begin another one",
-                job.own
-            );
-            refuse(ErrorCode::MemberUnknown, message)
-        })
+        found.await?.ok_or_else(|| job.unknown())
     }
 }
 
-fn located(name: &str, job: &Job, program: &str, key: Option<&str>) -> Option<Located> {
+fn found(name: &str, job: &Job, program: &str, key: Option<&str>) -> Found {
     let open = key.and_then(|key| {
         let member = job.groups.get(key)?.members.get(program)?;
         Some((key, member, false))
@@ -62,8 +63,16 @@ fn located(name: &str, job: &Job, program: &str, key: Option<&str>) -> Option<Lo
         let mut groups = batches.flat_map(|batch| &batch.groups);
         groups.find_map(|(key, group)| Some((&**key, group.members.get(program)?, true)))
     };
-    let (key, member, served) = open.or_else(served)?;
-    Some(Located {
+    let is_served = job.served.contains(program);
+    let located = open.or_else(|| is_served.then(served).flatten());
+    let Some((key, member, served)) = located else {
+        return if job.dropped.contains(program) {
+            Found::Dropped
+        } else {
+            Found::Unknown
+        };
+    };
+    Found::Member(Box::new(Located {
         at: MemberRef {
             job: name.into(),
             group: key.into(),
@@ -72,47 +81,24 @@ fn located(name: &str, job: &Job, program: &str, key: Option<&str>) -> Option<Lo
         member: member.clone(),
         served,
         version: job.version,
-    })
+    }))
 }
 
-/// What of a report is not on record yet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Missing {
-    pub end: bool,
-    pub reward: bool,
-    pub sample: bool,
-}
-
-impl Located {
-    /// What of a report is not on record yet.
+impl Found {
+    /// The member.
     ///
     /// # Errors
-    /// Something else is, and it can't change any more.
-    pub(crate) fn missing(
-        &self,
-        end: End,
-        reward: Option<Reward>,
-        sample: Option<&str>,
-    ) -> Result<Missing, Response> {
-        let member = &self.member;
-        let missing = Missing {
-            end: member.end.is_none(),
-            reward: reward.is_some() && reward != member.reward,
-            sample: sample.is_some() && sample != member.sample.as_deref(),
-        };
-        let other = if member.end.is_some_and(|recorded| recorded != end) {
-            "end"
-        } else if missing.sample && member.sample.is_some() && member.end.is_some() {
-            "sample"
-        } else if self.served && (missing.reward || missing.sample) {
-            "report, and it is in a batch"
-        } else {
-            return Ok(missing);
+    /// It is not a member.
+    pub(crate) fn member(self, job: &JobName, program: &ClientName) -> Result<Located, Response> {
+        let why = match self {
+            Self::Member(located) => return Ok(*located),
+            Self::Dropped => "it was cut or replaced; begin another one",
+            Self::Unknown => "it never was, or its batch was cut long ago",
         };
         let message = format!(
-            "the member ended already ({}) with another {other}; a member ends once",
-            member.end.map_or("", end_text)
+            "program `{program}` is no member of job `{}`: {why}",
+            job.own
         );
-        Err(refuse(ErrorCode::MemberConflict, message))
+        Err(refuse(ErrorCode::MemberUnknown, message))
     }
 }

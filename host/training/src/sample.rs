@@ -94,6 +94,11 @@ impl SampleRequest {
             .collect();
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
         let tokens = ranges.map(|range| range.end - range.start).sum::<usize>() as u64;
+        if tokens == 0 {
+            return Err(invalid(
+                "the sample has no token to train; leave it out".to_owned(),
+            ));
+        }
         let used = sequences.iter().flat_map(|scored| &scored.versions);
         let used = used.map(|range| range.version as u64);
         let versions = used.clone().min().zip(used.max());

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use treadle_core::training::{Job, Wait};
+use treadle_core::training::{Group, Job, Member, Wait};
 use utoipa::ToSchema;
 
 /// One side of a run that waits.
@@ -52,12 +52,19 @@ pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
 
 fn trainer(job: &Job) -> Waiting {
     let (ready, size) = (job.ready.len(), job.settings.batch_groups as usize);
-    let running = job.begun.len() - ready;
+    let begun = job.begun.iter().filter_map(|(_, key)| job.groups.get(key));
+    let is_open = |group: &&Group| {
+        let members = group.members.values();
+        group.missing() == 0 && members.clone().all(Member::has_ended_well) && !job.is_ready(group)
+    };
+    let open = begun.filter(is_open).count();
+    let running = job.begun.len() - ready - open;
     let queued = job.groups.len() - job.begun.len();
     let missing = size.saturating_sub(ready);
-    let short = missing > running + queued;
+    let short = missing > running + open + queued;
     let mut message = format!(
-        "batch {} needs {size} groups: {ready} are ready, {running} run, {queued} are queued",
+        "batch {} needs {size} groups: {ready} are ready, {running} run, {open} lack rewards or \
+         samples, {queued} are queued",
         job.next_batch
     );
     if short {

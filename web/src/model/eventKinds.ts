@@ -43,7 +43,6 @@ export const EVENT_KINDS = [
   "reward_failed",
   "reward_given",
   "rolled_back",
-  "sample_stored",
   "service_declared",
   "shares_set",
   "step_adopted",

@@ -1,5 +1,7 @@
 //! What training runs ask of their environment.
 
+use crate::training::event::MemberRef;
+
 /// A group in a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServedGroup {
@@ -27,6 +29,11 @@ pub enum TrainingCommand {
         program: Box<str>,
         /// Its group had all its members: it is not trained.
         surplus: bool,
+    },
+    /// A member ended well and has no reward, and its job computes rewards.
+    ScoreMember {
+        /// The member.
+        member: MemberRef,
     },
     /// A member will not be trained: what was stored of it can go, and if it still runs, its client
     /// is told and further steps are refused.

@@ -1,7 +1,7 @@
 //! What happened to training runs.
 
 use crate::daemon::kinds;
-use crate::training::group::{End, Reward};
+use crate::training::group::{Report, Reward};
 use crate::training::settings::JobSettings;
 use serde::{Deserialize, Serialize};
 
@@ -54,28 +54,13 @@ pub enum TrainingEvent {
         /// The member.
         member: MemberRef,
     },
-    /// A client said how a member ended.
+    /// A client said how a member ended. What it stored with that is durable.
     MemberEnded {
         /// The member.
         member: MemberRef,
-        /// How it ended.
-        end: End,
-        /// Tokens that it sampled.
-        tokens: u64,
-        /// Its steps.
-        turns: u32,
-    },
-    /// The sample of a member is durable.
-    SampleStored {
-        /// The member.
-        member: MemberRef,
-        /// Digest of the sample.
-        sample: Box<str>,
-        /// Tokens to train in it.
-        tokens: u64,
-        /// The oldest version of any of its tokens, if the engines named it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
+        /// What it said.
+        #[serde(flatten)]
+        report: Report,
     },
     /// A member has its reward; a later one replaces it until the group is in a batch.
     RewardGiven {
@@ -102,6 +87,9 @@ pub enum TrainingEvent {
     BatchTrained {
         /// The job.
         job: Box<str>,
+        /// The lineage that the trainer is in.
+        #[serde(default)]
+        lineage: u32,
         /// Number of the batch.
         batch: u64,
     },
@@ -121,6 +109,9 @@ pub enum TrainingEvent {
     Checkpointed {
         /// The job.
         job: Box<str>,
+        /// The lineage that the trainer is in.
+        #[serde(default)]
+        lineage: u32,
         /// The last batch in the checkpoint.
         batch: u64,
     },
@@ -148,7 +139,6 @@ kinds! {
         MemberArrived = "member_arrived",
         MemberLeft = "member_left",
         MemberEnded = "member_ended",
-        SampleStored = "sample_stored",
         RewardGiven = "reward_given",
         RewardFailed = "reward_failed",
         BatchRequested = "batch_requested",
@@ -175,7 +165,6 @@ impl TrainingEvent {
             Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
-            | Self::SampleStored { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. } => &member.job,
         }
@@ -187,7 +176,6 @@ impl TrainingEvent {
             Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
-            | Self::SampleStored { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. } => Some(member),
             _ => None,

@@ -63,6 +63,44 @@ impl<'de> Deserialize<'de> for Reward {
     }
 }
 
+/// What a client said of a member that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How it ended.
+    pub end: End,
+    /// Tokens that it sampled.
+    pub tokens: u64,
+    /// Its steps.
+    pub turns: u32,
+    /// Its reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<Reward>,
+    /// Digest of its sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Box<str>>,
+    /// The oldest version of any of the sample's tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Digest of what else the client said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub info: Option<Box<str>>,
+}
+
+impl Report {
+    /// Of an end that nothing was stored with.
+    pub fn of(end: End, tokens: u64, turns: u32) -> Self {
+        Self {
+            end,
+            tokens,
+            turns,
+            reward: None,
+            sample: None,
+            version: None,
+            info: None,
+        }
+    }
+}
+
 /// A program that samples a group's prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
@@ -82,7 +120,9 @@ pub struct Member {
     pub reward: Option<Reward>,
     /// Digest of its sample.
     pub sample: Option<Box<str>>,
-    /// When it is lost, if its client samples it.
+    /// Digest of what else its client said of it.
+    pub info: Option<Box<str>>,
+    /// When it is lost, if its client samples it, or if something of it is missing after its end.
     pub deadline: Option<Timestamp>,
 }
 
@@ -97,8 +137,38 @@ impl Member {
             turns: 0,
             reward: None,
             sample: None,
+            info: None,
             deadline,
         }
+    }
+
+    /// Whether a report adds to what is known, and contradicts nothing.
+    pub(crate) fn admits(&self, report: &Report) -> bool {
+        let fits = |known: Option<&str>, told: Option<&str>| {
+            told.is_none() || known.is_none() || known == told
+        };
+        let same_reward =
+            report.reward.is_none() || self.reward.is_none() || report.reward == self.reward;
+        self.end.is_none_or(|end| end == report.end)
+            && (self.end.is_none() || same_reward)
+            && fits(self.sample.as_deref(), report.sample.as_deref())
+            && fits(self.info.as_deref(), report.info.as_deref())
+    }
+
+    /// Whether a report is on record as it is.
+    pub fn has(&self, report: &Report) -> bool {
+        let same =
+            |known: &Option<Box<str>>, told: &Option<Box<str>>| told.is_none() || known == told;
+        self.end == Some(report.end)
+            && (report.reward.is_none() || self.reward == report.reward)
+            && same(&self.sample, &report.sample)
+            && same(&self.info, &report.info)
+    }
+
+    /// Whether it ended well and something that its group waits for is missing.
+    pub fn lacks(&self, rewarded: bool, captured: bool) -> bool {
+        let is_open = rewarded && self.reward.is_none() || captured && self.sample.is_none();
+        self.has_ended_well() && is_open
     }
 
     /// Whether it ended and can be trained.

@@ -38,7 +38,9 @@ impl Job {
         let begun = self.groups.values().filter(has_begun).count();
         assert_eq!(begun, self.begun.len(), "groups that have begun");
         let open = self.groups.iter().filter(|(_, g)| g.takes_members());
-        let open: BTreeSet<_> = open.map(|(key, g)| (g.place, key.clone())).collect();
+        let open: BTreeSet<_> = open
+            .map(|(key, g)| (g.members.is_empty(), g.place, key.clone()))
+            .collect();
         assert_eq!(open, self.open, "groups that need members");
         let floor = self.settings.floor(self.next_batch);
         for (key, group) in &self.groups {

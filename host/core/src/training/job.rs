@@ -2,6 +2,7 @@
 
 use crate::training::account::Account;
 use crate::training::command::{ServedGroup, TrainingCommand};
+use crate::training::event::MemberRef;
 use crate::training::finished::Finished;
 use crate::training::group::{End, Group, Member, Place};
 use crate::training::settings::{JobSettings, Stale};
@@ -49,8 +50,8 @@ pub struct Job {
     pub begun: BTreeSet<(u64, Box<str>)>,
     /// Those that can be served, oldest first.
     pub ready: BTreeSet<(u64, Place, Box<str>)>,
-    /// Those that need members, in order.
-    pub open: BTreeSet<(Place, Box<str>)>,
+    /// Those that need members: first those that have begun, then the others, in order.
+    pub open: BTreeSet<(bool, Place, Box<str>)>,
     /// Programs that may not begin yet, in order of arrival, by group.
     pub held: BTreeMap<Box<str>, BTreeMap<u64, Box<str>>>,
     /// Keys of groups that were served or given up.
@@ -153,9 +154,9 @@ impl Job {
         waits.or(is_full.then_some(Wait::Trainer { groups }))
     }
 
-    /// Groups that need programs, in order, with how many they need.
+    /// Groups that need programs, those that have begun first, with how many they need.
     pub fn wanted(&self) -> impl Iterator<Item = (&str, usize)> {
-        let open = self.open.iter().map(|(_, key)| &**key);
+        let open = self.open.iter().map(|(_, _, key)| &**key);
         open.filter_map(|key| Some((key, self.groups.get(key)?.missing())))
     }
 
@@ -171,7 +172,8 @@ impl Job {
         let Some(group) = self.groups.get(key) else {
             return;
         };
-        self.open.remove(&(group.place, key.into()));
+        let is_new = group.members.is_empty();
+        self.open.remove(&(is_new, group.place, key.into()));
         if let Some(version) = group.version() {
             self.begun.remove(&(version, key.into()));
             self.ready.remove(&(version, group.place, key.into()));
@@ -183,7 +185,8 @@ impl Job {
             return;
         };
         if group.takes_members() {
-            self.open.insert((group.place, key.into()));
+            let is_new = group.members.is_empty();
+            self.open.insert((is_new, group.place, key.into()));
         }
         if let Some(version) = group.version() {
             if self.is_ready(group) {
@@ -289,6 +292,34 @@ impl Job {
                 && (!self.settings.captured || m.sample.is_some())
         };
         !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
+    }
+
+    /// Whether a member ended well and its reward is to be computed.
+    pub(crate) fn needs_score(&self, key: &str, program: &str) -> bool {
+        let group = self.groups.get(key);
+        let member = group.and_then(|group| group.members.get(program));
+        let is_open = |member: &Member| member.has_ended_well() && member.reward.is_none();
+        self.settings.reward.is_some() && member.is_some_and(is_open)
+    }
+
+    /// Members whose rewards are to be computed.
+    pub(crate) fn scores(&self, name: &str) -> Vec<TrainingCommand> {
+        if self.settings.reward.is_none() {
+            return Vec::new();
+        }
+        let members = self.groups.iter().flat_map(|(key, group)| {
+            let programs = group.members.keys();
+            programs.map(move |program| (key, program))
+        });
+        let open = members.filter(|(key, program)| self.needs_score(key, program));
+        open.map(|(key, program)| TrainingCommand::ScoreMember {
+            member: MemberRef {
+                job: name.into(),
+                group: key.clone(),
+                program: program.clone(),
+            },
+        })
+        .collect()
     }
 
     /// Whether the next batch waits for a group that would be too old afterwards. Once its

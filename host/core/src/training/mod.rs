@@ -25,6 +25,7 @@
 mod account;
 mod check;
 mod command;
+mod error;
 mod event;
 mod finished;
 mod group;
@@ -34,11 +35,11 @@ mod settings;
 mod state;
 
 pub use account::{Account, Tally};
-pub use check::TrainingError;
 pub use command::{ServedGroup, TrainingCommand};
+pub use error::TrainingError;
 pub use event::{MemberRef, TrainingEvent};
 pub use finished::Finished;
-pub use group::{End, Group, Member, Place, Reward};
+pub use group::{End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
 pub use settings::{
     BATCH_GROUPS_MAX, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
@@ -48,7 +49,7 @@ pub use state::{Begun, Held, State};
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice, Notified};
 use std::collections::{BTreeSet, VecDeque};
-use treadle_model::Timestamp;
+use treadle_model::{Span, Timestamp};
 
 /// Programs of a job that are remembered once they are in a batch, and once they are dropped.
 const PROGRAMS_MAX: usize = 100_000;
@@ -102,20 +103,45 @@ impl Training {
             return;
         };
         let end = if whole { End::Completed } else { End::Aborted };
-        self.end(&member, end, tokens, turns);
+        self.end(&member, &Report::of(end, tokens, turns));
     }
 
-    fn end(&mut self, at: &MemberRef, end: End, tokens: u64, turns: u32) {
+    fn end(&mut self, at: &MemberRef, report: &Report) {
         let Some(job) = self.state.jobs.get_mut(&at.job) else {
             return;
         };
         let newest = job.version.unwrap_or(u64::MAX);
+        let timeout = Span::from_secs(job.settings.member_timeout_s);
+        let (rewarded, captured) = (job.settings.rewarded, job.settings.captured);
+        let end = report.end;
+        let mut deadline = None;
         let mut commands = job.change(&at.group, &at.program, |member| {
-            (member.tokens, member.turns, member.newest) = (tokens, turns, newest);
-            member.end = end.is_trained().then_some(end).or(member.end);
+            if member.end.is_none() {
+                (member.tokens, member.turns) = (report.tokens, report.turns);
+                member.newest = newest;
+                member.end = end.is_trained().then_some(end);
+            }
+            if report.sample.is_some() && member.sample.is_none() {
+                member.sample.clone_from(&report.sample);
+                member.tokens = report.tokens;
+                member.version = report
+                    .version
+                    .map_or(member.version, |v| v.min(member.version));
+            }
+            member.reward = member.reward.or(report.reward);
+            member.info = member.info.take().or_else(|| report.info.clone());
+            if member.lacks(rewarded, captured) {
+                deadline = Some(self.now + timeout);
+                member.deadline = deadline;
+            }
         });
+        let due = deadline.map(|deadline| (deadline, at.program.clone()));
+        self.state.deadlines.extend(due);
         if !end.is_trained() {
             commands.extend(job.lose(&at.group, &at.program, end));
+        } else if job.needs_score(&at.group, &at.program) {
+            let member = at.clone();
+            commands.push(TrainingCommand::ScoreMember { member });
         }
         self.carry(commands);
         self.touched.insert(at.job.clone());
@@ -177,7 +203,7 @@ impl Training {
                         }
                     }
                 }
-                TrainingCommand::AdmitMember { .. } => {}
+                TrainingCommand::AdmitMember { .. } | TrainingCommand::ScoreMember { .. } => {}
             }
             self.commands.push_back(command);
         }
@@ -194,23 +220,25 @@ impl Training {
             self.carry(commands);
         }
         self.touched.extend(self.state.jobs.keys().cloned());
+        for (name, job) in &self.state.jobs {
+            self.commands.extend(job.scores(name));
+        }
     }
 
-    /// Loses members that their clients have sampled for too long, and forgets the deadlines of those
-    /// that ended.
+    /// Loses members that their clients have sampled for too long, or whose rewards or samples did
+    /// not come, and forgets the deadlines of those that are complete.
     fn expire(&mut self) {
         while let Some((deadline, program)) = self.state.deadlines.first().cloned() {
-            let member = self.running(&program).filter(|at| {
-                let group = self.state.jobs[&at.job].groups.get(&at.group);
-                let member = group.and_then(|group| group.members.get(&program));
-                member.is_some_and(|member| member.deadline == Some(deadline))
-            });
-            if member.is_some() && deadline > self.now {
+            let due = self.state.due(&program, deadline);
+            if due.is_some() && deadline > self.now {
                 return;
             }
             self.state.deadlines.pop_first();
-            if let Some(at) = member {
-                self.end(&at, End::Aborted, 0, 0);
+            let Some((at, end)) = due else { continue };
+            if let Some(job) = self.state.jobs.get_mut(&at.job) {
+                let commands = job.lose(&at.group, &at.program, end);
+                self.carry(commands);
+                self.touched.insert(at.job);
             }
         }
     }
@@ -232,6 +260,9 @@ impl Training {
             TrainingEvent::JobDeclared { settings, .. } => {
                 let settings = settings.as_ref().clone().within_bounds();
                 self.state.declare(name, settings);
+                let job = self.state.jobs.get(name);
+                self.commands
+                    .extend(job.into_iter().flat_map(|job| job.scores(name)));
             }
             TrainingEvent::JobRemoved { .. } => {
                 let commands = self.state.remove_job(name);
@@ -245,14 +276,10 @@ impl Training {
                 let commands = self.state.leave(&member.program);
                 self.carry(commands);
             }
-            TrainingEvent::MemberEnded {
-                member,
-                end,
-                tokens,
-                turns,
-            } => {
-                if self.running(&member.program).as_ref() == Some(member) {
-                    self.end(member, *end, *tokens, *turns);
+            TrainingEvent::MemberEnded { member, report } => {
+                let known = self.state.member(member);
+                if known.is_some_and(|known| known.admits(report)) {
+                    self.end(member, report);
                 }
             }
             TrainingEvent::RewardFailed { member, .. } => {
@@ -276,18 +303,6 @@ impl Training {
                 content,
                 ..
             } => job.submit(group, *size, content.clone()),
-            TrainingEvent::SampleStored {
-                member,
-                sample,
-                tokens,
-                version,
-            } => {
-                commands = job.change(&member.group, &member.program, |m| {
-                    m.sample = Some(sample.clone());
-                    m.tokens = *tokens;
-                    m.version = version.map_or(m.version, |v| v.min(m.version));
-                });
-            }
             TrainingEvent::RewardGiven { member, reward } => {
                 commands = job.change(&member.group, &member.program, |m| {
                     m.reward = Some(*reward);

@@ -29,9 +29,6 @@ pub enum Stale {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobSettings {
-    /// The model that is trained; any other is context only. None: whichever is asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<Box<str>>,
     /// Programs in a group (M).
     pub group_size: u16,
     /// Groups in a batch (N).
@@ -55,12 +52,14 @@ pub struct JobSettings {
     /// A member that its client samples, and that has not ended this many seconds after it began, is
     /// lost.
     pub member_timeout_s: u64,
+    /// What computes rewards that clients don't report, as JSON; only its presence matters here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward: Option<Box<str>>,
 }
 
 impl Default for JobSettings {
     fn default() -> Self {
         Self {
-            model: None,
             group_size: 8,
             batch_groups: 16,
             lag_max: 1,
@@ -71,6 +70,7 @@ impl Default for JobSettings {
             rewarded: true,
             captured: false,
             member_timeout_s: 3_600,
+            reward: None,
         }
     }
 }
@@ -84,6 +84,36 @@ impl JobSettings {
         self.pipeline = self.pipeline.min(self.lag_max);
         self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
         self
+    }
+
+    /// The first number that is out of its bounds, with these. More batches begun ahead than
+    /// `lag_max` allows are as many as it allows.
+    pub fn problem(&self) -> Option<String> {
+        let numbers = [
+            (
+                "group_size",
+                self.group_size.into(),
+                1,
+                GROUP_SIZE_MAX.into(),
+            ),
+            (
+                "batch_groups",
+                self.batch_groups.into(),
+                1,
+                BATCH_GROUPS_MAX.into(),
+            ),
+            ("lag_max", self.lag_max, 0, LAG_MAX),
+            (
+                "member_timeout_s",
+                self.member_timeout_s,
+                1,
+                MEMBER_TIMEOUT_MAX_S,
+            ),
+        ];
+        let out = numbers
+            .iter()
+            .find(|(_, value, min, max)| value < min || value > max);
+        out.map(|(name, value, min, max)| format!("`{name}` is {value}; give {min} to {max}"))
     }
 
     /// The oldest version whose tokens batch `batch` may hold; 0 if any may.

@@ -1,8 +1,9 @@
 //! The state of the machine of training runs.
 
 use crate::training::command::TrainingCommand;
+use crate::training::error::TrainingError;
 use crate::training::event::MemberRef;
-use crate::training::group::{Group, Member};
+use crate::training::group::{End, Group, Member};
 use crate::training::job::Job;
 use crate::training::settings::JobSettings;
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,50 @@ impl State {
         let commands = job.forget(group, program);
         self.members.remove(program);
         commands
+    }
+
+    /// A member of a group that is in no batch.
+    pub fn member(&self, at: &MemberRef) -> Option<&Member> {
+        let group = self.jobs.get(&at.job)?.groups.get(&at.group)?;
+        group.members.get(&at.program)
+    }
+
+    /// The member whose deadline this is, with how it is lost, if anything of it is missing.
+    pub(crate) fn due(&self, program: &str, deadline: Timestamp) -> Option<(MemberRef, End)> {
+        let (job, group) = self.members.get(program)?;
+        let at = MemberRef {
+            job: job.clone(),
+            group: group.clone(),
+            program: program.into(),
+        };
+        let member = self.member(&at)?;
+        let settings = &self.jobs.get(job)?.settings;
+        let lacks = member.lacks(settings.rewarded, settings.captured);
+        let is_open = member.end.is_none() || lacks;
+        let end = if lacks {
+            End::RewardFailed
+        } else {
+            End::Aborted
+        };
+        (is_open && member.deadline == Some(deadline)).then_some((at, end))
+    }
+
+    /// Where a program of a job belongs that names no group: where it is or waits already, else the
+    /// first group that needs a program, if any does.
+    ///
+    /// # Errors
+    /// The program is in a batch, or the job is unknown.
+    pub fn place(&self, name: &str, program: &str) -> Result<Option<Box<str>>, TrainingError> {
+        let job = self.jobs.get(name);
+        let job = job.ok_or_else(|| TrainingError::UnknownJob(name.into()))?;
+        if job.served.contains(program) {
+            return Err(TrainingError::Dropped(program.into()));
+        }
+        let known = self.members.get(program).map(|(of, group)| (of, group));
+        let held = self.held.get(program).map(|held| (&held.job, &held.group));
+        let own = known.or(held).filter(|(of, _)| &***of == name);
+        let group = own.map(|(_, group)| &**group);
+        Ok(group.or_else(|| job.next_wanted()).map(Box::from))
     }
 
     /// Whether a program began already, or need not wait: what its group is for it then.

@@ -22,6 +22,8 @@ struct Run {
     admitted: Vec<Box<str>>,
     cut: Vec<Box<str>>,
     served: Vec<(u64, Vec<Box<str>>)>,
+    /// Programs whose rewards are to be computed.
+    scored: Vec<Box<str>>,
 }
 
 impl Run {
@@ -32,6 +34,7 @@ impl Run {
             admitted: Vec::new(),
             cut: Vec::new(),
             served: Vec::new(),
+            scored: Vec::new(),
         };
         run.event(&TrainingEvent::JobDeclared {
             job: "job".into(),
@@ -87,6 +90,7 @@ impl Run {
                     self.served.push((batch, groups.collect()));
                 }
                 TrainingCommand::AdmitMember { program, .. } => self.admitted.push(program),
+                TrainingCommand::ScoreMember { member } => self.scored.push(member.program),
                 TrainingCommand::DropMember { .. } => {}
             }
         }
@@ -115,9 +119,7 @@ impl Run {
     fn ended(group: &str, program: &str, end: End) -> TrainingEvent {
         TrainingEvent::MemberEnded {
             member: Self::member(group, program),
-            end,
-            tokens: 10,
-            turns: 1,
+            report: Report::of(end, 10, 1),
         }
     }
 
@@ -368,6 +370,7 @@ fn after_a_rollback_the_same_batches_come_and_newer_tokens_are_dropped() {
         run.told(batch);
     }
     let checkpointed = TrainingEvent::Checkpointed {
+        lineage: 0,
         job: "job".into(),
         batch: 1,
     };
@@ -401,6 +404,7 @@ fn what_is_wrong_changes_nothing_and_is_named() {
         Err(TrainingError::VersionAhead { told: 1, last: 0 })
     );
     let other = TrainingEvent::Checkpointed {
+        lineage: 0,
         job: "other".into(),
         batch: 1,
     };

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::training::{
-    Batch, End, Job, JobSettings, MemberRef, Reward, Stale, TrainingCommand, TrainingEvent,
+    Batch, End, Job, JobSettings, MemberRef, Report, Reward, Stale, TrainingCommand, TrainingEvent,
 };
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_model::Timestamp;
@@ -134,6 +134,7 @@ impl Bystander {
                 self.begun.remove(&program).expect("it began");
                 self.ended.remove(&program);
             }
+            TrainingCommand::ScoreMember { .. } => panic!("no rewards are computed"),
             TrainingCommand::ServeBatch { batch, groups, .. } => {
                 let last = self.served.keys().max().copied().unwrap_or(0);
                 assert_eq!(batch, last + 1, "batches have no gaps");
@@ -206,9 +207,7 @@ impl Bystander {
         }
         self.handle(TrainingEvent::MemberEnded {
             member,
-            end,
-            tokens: 5,
-            turns: 1,
+            report: Report::of(end, 5, 1),
         });
     }
 
@@ -266,11 +265,19 @@ impl Bystander {
             }
             Op::Request => self.request(),
             Op::Trained => {
-                self.handle(TrainingEvent::BatchTrained { job, batch: last });
+                self.handle(TrainingEvent::BatchTrained {
+                    job,
+                    lineage: self.job().lineage,
+                    batch: last,
+                });
             }
             Op::Told => self.told(),
             Op::Checkpoint => {
-                self.handle(TrainingEvent::Checkpointed { job, batch: last });
+                self.handle(TrainingEvent::Checkpointed {
+                    job,
+                    lineage: self.job().lineage,
+                    batch: last,
+                });
             }
             Op::RollBack => {
                 let (batch, lineage) = (self.job().checkpoint, self.job().lineage);

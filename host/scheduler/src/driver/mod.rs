@@ -28,12 +28,13 @@ use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
 use crate::scheduler::{self, Bound, ConnectionId, LinkInput, Profiles};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::bindings::{BindingEvent, ChangeError};
+use treadle_core::training::MemberRef;
 use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
@@ -114,8 +115,10 @@ pub struct DriverHandle {
     next_connection: Arc<AtomicU64>,
     /// Nothing is ever sent; it closes when the driver's thread ends.
     ended: watch::Receiver<()>,
-    /// How many batches were cut since the driver started.
+    /// Counts what happened to training runs since the driver started.
     training_changes: watch::Receiver<u64>,
+    /// Members whose rewards are to be computed.
+    scores: Arc<Mutex<Option<mpsc::UnboundedReceiver<MemberRef>>>>,
 }
 
 impl DriverHandle {
@@ -124,11 +127,13 @@ impl DriverHandle {
         last_step: u64,
         ended: watch::Receiver<()>,
         training_changes: watch::Receiver<u64>,
+        scores: mpsc::UnboundedReceiver<MemberRef>,
     ) -> Self {
         Self {
             inputs,
             ended,
             training_changes,
+            scores: Arc::new(Mutex::new(Some(scores))),
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
             next_connection: Arc::default(),
         }

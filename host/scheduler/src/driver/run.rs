@@ -4,7 +4,7 @@
 use super::actions::{ActionInstruction, ActionStart, ActionWork, SubmitAction};
 use super::forecasts::ForecastFeed;
 use super::journal::{JournalBatch, JournalHandle};
-use super::training::{Train, Waiting};
+use super::training::Waiting;
 use super::{BindInput, Clock, DriverHandle, Input, RestoreInput, Stop, View};
 use crate::instruction::Instruction;
 use crate::link::ToGateway;
@@ -14,10 +14,9 @@ use crate::scheduler::{self, ConnectionId, LinkInput, Output, Scheduler};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use treadle_core::actions::{ActionCommand, ActionEvent, Admission};
-use treadle_core::training::TrainingEvent;
 use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
@@ -71,9 +70,10 @@ pub struct DriverOptions {
 pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let (running, ended) = watch::channel(());
-    let (training_changes, cut) = watch::channel(0);
+    let (training_changes, changes) = watch::channel(0);
+    let (scores, wanted) = unbounded_channel();
     let last_step = options.core.programs().last_step;
-    let handle = DriverHandle::new(inputs, last_step, ended, cut);
+    let handle = DriverHandle::new(inputs, last_step, ended, changes, wanted);
     let from = scheduler::Options {
         core: options.core,
         seq: options.seq,
@@ -93,7 +93,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
-        training: Waiting::new(training_changes),
+        training: Waiting::new(training_changes, scores),
         committed: Vec::new(),
         backlog: Backlog {
             handling: options.replay_time,
@@ -109,8 +109,8 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     Ok(handle)
 }
 
-struct Driver {
-    scheduler: Scheduler<PolicyEvaluator>,
+pub(super) struct Driver {
+    pub(super) scheduler: Scheduler<PolicyEvaluator>,
     clock: Clock,
     journal: Option<JournalHandle>,
     forecasts: Option<ForecastFeed>,
@@ -119,9 +119,9 @@ struct Driver {
     notices: Option<UnboundedSender<Notice>>,
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
-    training: Waiting,
+    pub(super) training: Waiting,
     /// To be notified once the event with this number is on disk.
-    committed: Vec<(u64, Recorder)>,
+    pub(super) committed: Vec<(u64, Recorder)>,
     backlog: Backlog,
 }
 
@@ -272,7 +272,7 @@ impl Driver {
         None
     }
 
-    fn handle(&mut self, input: scheduler::Input) {
+    pub(super) fn handle(&mut self, input: scheduler::Input) {
         let predicts = self.forecasts.as_ref().is_some_and(ForecastFeed::is_wanted);
         self.scheduler.set_predicts(predicts);
         let began = Instant::now();
@@ -338,38 +338,6 @@ impl Driver {
         // An action that was submitted before may not be on record yet either.
         self.committed.push((self.scheduler.seq(), recorder));
         let _ = reply.send(admitted);
-    }
-
-    /// Handles what a client reported of a training run, unless it is refused.
-    fn train(&mut self, input: Train) {
-        let Train {
-            event,
-            reply,
-            recorder,
-            admitted,
-        } = input;
-        let checked = self.scheduler.core().check_training(&event);
-        if checked.is_ok() {
-            if let (Some(member), Some(sender)) = (event.member(), admitted) {
-                if let Some(begun) = self.scheduler.core().training().begun(member) {
-                    // It began with an earlier step, and nothing changes.
-                    let _ = sender.send(begun);
-                    self.committed.push((self.scheduler.seq(), recorder));
-                    let _ = reply.send(checked);
-                    return;
-                }
-                self.training.wait(member.program.clone(), sender);
-            }
-            // Of several requests that wait for a program, one may leave.
-            let stays = matches!(&event, TrainingEvent::MemberLeft { member }
-                if self.training.left(&member.program));
-            if !stays {
-                self.handle(scheduler::Input::Event(event.into()));
-                self.training.changed();
-            }
-            self.committed.push((self.scheduler.seq(), recorder));
-        }
-        let _ = reply.send(checked);
     }
 
     /// Sends an instruction to the executor of actions, which waits until this is on record.

@@ -1,8 +1,12 @@
 //! Training runs, as handlers of requests reach them.
 
+use super::run::Driver;
 use super::{DriverHandle, Input};
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
+use crate::scheduler;
 use std::collections::HashMap;
+use std::sync::PoisonError;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
 use treadle_core::training::{
     Begun, MemberRef, State, TrainingCommand, TrainingError, TrainingEvent,
@@ -11,10 +15,13 @@ use treadle_core::training::{
 /// What a client reported of a training run, and where to report the result.
 pub(crate) struct Train {
     pub(super) event: TrainingEvent,
-    pub(super) reply: oneshot::Sender<Result<(), TrainingError>>,
+    /// Answered with the member that the event is about, if it is about one.
+    pub(super) reply: oneshot::Sender<Result<Option<MemberRef>, TrainingError>>,
     pub(super) recorder: Recorder,
     /// For a member that arrives: notified once it may begin.
     pub(super) admitted: Option<oneshot::Sender<Begun>>,
+    /// A member that arrives names no group: it gets the next one that needs it, or none.
+    pub(super) any_group: bool,
 }
 
 /// Handlers that wait for training runs.
@@ -22,13 +29,15 @@ pub(crate) struct Waiting {
     /// By the programs that may not begin yet.
     members: HashMap<Box<str>, Vec<oneshot::Sender<Begun>>>,
     changes: watch::Sender<u64>,
+    scores: UnboundedSender<MemberRef>,
 }
 
 impl Waiting {
-    pub(super) fn new(changes: watch::Sender<u64>) -> Self {
+    pub(super) fn new(changes: watch::Sender<u64>, scores: UnboundedSender<MemberRef>) -> Self {
         Self {
             members: HashMap::new(),
             changes,
+            scores,
         }
     }
 
@@ -48,6 +57,10 @@ impl Waiting {
                 for waiting in self.members.remove(program).into_iter().flatten() {
                     let _ = waiting.send(admitted);
                 }
+            }
+            TrainingCommand::ScoreMember { member } => {
+                // Without a receiver no rewards are computed.
+                let _ = self.scores.send(member.clone());
             }
             TrainingCommand::ServeBatch { .. } | TrainingCommand::DropMember { .. } => {}
         }
@@ -71,6 +84,57 @@ impl Waiting {
     }
 }
 
+impl Driver {
+    /// Handles what a client reported of a training run, unless it is refused.
+    pub(super) fn train(&mut self, input: Train) {
+        let Train {
+            mut event,
+            reply,
+            recorder,
+            admitted,
+            any_group,
+        } = input;
+        if any_group && let TrainingEvent::MemberArrived { member, .. } = &mut event {
+            let training = self.scheduler.core().training();
+            match training.place(&member.job, &member.program) {
+                Ok(Some(group)) => member.group = group,
+                found => {
+                    self.committed.push((self.scheduler.seq(), recorder));
+                    let _ = reply.send(found.map(|_| None));
+                    return;
+                }
+            }
+        }
+        let checked = self.scheduler.core().check_training(&event);
+        let checked = checked.map(|()| event.member().cloned());
+        if let Ok(member) = &checked {
+            let is_new = match member.as_ref().zip(admitted) {
+                Some((member, sender)) => self.awaits(member, sender),
+                None => true,
+            };
+            // Of several requests that wait for a program, one may leave.
+            let stays = matches!(&event, TrainingEvent::MemberLeft { member }
+                if self.training.left(&member.program));
+            if is_new && !stays {
+                self.handle(scheduler::Input::Event(event.into()));
+                self.training.changed();
+            }
+            self.committed.push((self.scheduler.seq(), recorder));
+        }
+        let _ = reply.send(checked);
+    }
+
+    /// Notifies a handler once a program may begin. Returns whether the program did not before.
+    fn awaits(&mut self, member: &MemberRef, sender: oneshot::Sender<Begun>) -> bool {
+        if let Some(begun) = self.scheduler.core().training().begun(member) {
+            let _ = sender.send(begun);
+            return false;
+        }
+        self.training.wait(member.program.clone(), sender);
+        true
+    }
+}
+
 /// A program that waits: its client left if this is dropped with it.
 struct Leaving<'d> {
     driver: &'d DriverHandle,
@@ -85,6 +149,7 @@ impl Drop for Leaving<'_> {
                 reply: oneshot::channel().0,
                 recorder: Recording::new().0,
                 admitted: None,
+                any_group: false,
             };
             // A driver that stopped has nothing that waits.
             let _ = self.driver.send(Input::Train(Box::new(input)));
@@ -101,7 +166,8 @@ impl DriverHandle {
         &self,
         event: TrainingEvent,
     ) -> Result<Result<(), TrainingError>, NotRecorded> {
-        self.send_training(event, None).await
+        let sent = self.send_training(event, None, false).await?;
+        Ok(sent.map(|_| ()))
     }
 
     /// Waits until a program that names a group may begin; it begins with this. It leaves if this is
@@ -114,29 +180,62 @@ impl DriverHandle {
         member: MemberRef,
         direct: bool,
     ) -> Result<Result<Begun, TrainingError>, NotRecorded> {
+        let event = TrainingEvent::MemberArrived { member, direct };
+        let arrived = self.send_arrival(event, false).await?;
+        // One that names its group is answered in any case.
+        Ok(arrived.map(|arrived| arrived.map_or(Begun::Surplus, |(_, begun)| begun)))
+    }
+
+    /// As [`DriverHandle::arrive`], for a program that its client samples, in whichever group of the
+    /// job needs it next; `None` if none does.
+    ///
+    /// # Errors
+    /// As for [`DriverHandle::train`].
+    pub async fn arrive_anywhere(
+        &self,
+        job: Box<str>,
+        program: Box<str>,
+    ) -> Result<Result<Option<(MemberRef, Begun)>, TrainingError>, NotRecorded> {
+        let (group, direct) = (Box::default(), true);
+        let member = MemberRef {
+            job,
+            group,
+            program,
+        };
+        let event = TrainingEvent::MemberArrived { member, direct };
+        self.send_arrival(event, true).await
+    }
+
+    async fn send_arrival(
+        &self,
+        event: TrainingEvent,
+        any_group: bool,
+    ) -> Result<Result<Option<(MemberRef, Begun)>, TrainingError>, NotRecorded> {
         let (sender, admitted) = oneshot::channel();
         let mut leaving = Leaving {
             driver: self,
-            member: Some(member.clone()),
+            member: event.member().cloned(),
         };
-        let event = TrainingEvent::MemberArrived { member, direct };
-        let sent = self.send_training(event, Some(sender)).await;
-        if !matches!(sent, Ok(Ok(()))) {
-            leaving.member = None;
-        }
-        if let Err(refused) = sent? {
-            return Ok(Err(refused));
-        }
+        let sent = self.send_training(event, Some(sender), any_group).await;
+        let member = match sent {
+            Ok(Ok(Some(member))) => member,
+            other => {
+                leaving.member = None;
+                return other.map(|other| other.map(|_| None));
+            }
+        };
         let admitted = admitted.await;
         leaving.member = None;
-        admitted.map(Ok).map_err(|_| NotRecorded::Stopped)
+        let begun = admitted.map_err(|_| NotRecorded::Stopped)?;
+        Ok(Ok(Some((member, begun))))
     }
 
     async fn send_training(
         &self,
         event: TrainingEvent,
         admitted: Option<oneshot::Sender<Begun>>,
-    ) -> Result<Result<(), TrainingError>, NotRecorded> {
+        any_group: bool,
+    ) -> Result<Result<Option<MemberRef>, TrainingError>, NotRecorded> {
         let (reply, checked) = oneshot::channel();
         let (recorder, done) = Recording::new();
         let input = Train {
@@ -144,6 +243,7 @@ impl DriverHandle {
             reply,
             recorder,
             admitted,
+            any_group,
         };
         self.send(Input::Train(Box::new(input)))
             .map_err(|_| NotRecorded::Stopped)?;
@@ -167,6 +267,13 @@ impl DriverHandle {
         Ok(read)
     }
 
+    /// Members whose rewards are to be computed, each as it ends, and again after a restart. Only the
+    /// first call has them.
+    pub fn take_scores(&self) -> Option<UnboundedReceiver<MemberRef>> {
+        let mut scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner);
+        scores.take()
+    }
+
     /// Changes whenever something happened to a training run; [`DriverHandle::training`] waits until
     /// that is on record.
     pub fn training_changes(&self) -> watch::Receiver<u64> {
@@ -179,7 +286,7 @@ mod tests {
     use super::*;
     use crate::driver::{Clock, DriverOptions, spawn_driver};
     use std::time::Duration;
-    use treadle_core::training::{End, JobSettings};
+    use treadle_core::training::{End, JobSettings, Report};
     use treadle_core::{Core, CoreConfig};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 
@@ -257,9 +364,7 @@ mod tests {
         });
         let ended = TrainingEvent::MemberEnded {
             member: member("p1"),
-            end: End::Completed,
-            tokens: 1,
-            turns: 1,
+            report: Report::of(End::Completed, 1, 1),
         };
         assert_eq!(train(&driver, ended).await, Ok(()));
         let requested = TrainingEvent::BatchRequested { job, batch: 1 };

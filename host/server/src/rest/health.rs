@@ -246,7 +246,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     text.push_str(&of_store);
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
-    text.push_str(&app.training.metrics().await);
+    text.push_str(&app.training.metrics(&caller.principal).await);
     text.push_str(&MemoryUses::shown_to(accounts, &caller.principal).render());
     text.push_str(&treadle_http::gauge(
         "treadle_request_bodies_bytes",

@@ -3,6 +3,7 @@
 
 use super::StartError;
 use super::pruning::prune_forever;
+use super::training::{rewards, training};
 use crate::app::App;
 use crate::engine_profiles;
 use crate::history::sample_forever;
@@ -42,7 +43,6 @@ use treadle_scheduler::{
     spawn_journal,
 };
 use treadle_store::{Bodies, Cluster, Store};
-use treadle_training::TrainingApp;
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
@@ -183,8 +183,9 @@ impl Leading {
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
+        let rewards = rewards(app.training.clone(), app.actions.clone());
         let maintenance =
-            tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling).1 });
+            tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling, rewards).1 });
         Ok(Self {
             app,
             messaging,
@@ -449,16 +450,6 @@ fn bodies_of(
     let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
     let kept: Counted = Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
     PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
-}
-
-fn training(
-    config: &Config,
-    driver: &DriverHandle,
-    store: &Arc<dyn Store>,
-    auth: &Arc<Auth>,
-) -> TrainingApp {
-    let bytes_max = config.training.bytes_max;
-    TrainingApp::new(driver.clone(), store.clone(), auth.clone(), bytes_max)
 }
 
 /// Engines of the configuration, and those that were registered before a

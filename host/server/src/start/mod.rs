@@ -5,6 +5,7 @@ mod daemon;
 mod end_cause;
 mod leading;
 mod pruning;
+mod training;
 
 pub use crate::start_error::StartError;
 pub use daemon::Daemon;

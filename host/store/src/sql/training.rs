@@ -32,7 +32,7 @@ const LISTED: &str = "SELECT name FROM training_payloads WHERE job = $1 AND at_u
 const BYTES: &str =
     "SELECT CAST(SUM(size_bytes) AS BIGINT) AS bytes FROM training_payloads WHERE TRUE";
 
-const REMOVE: &str = "DELETE FROM training_payloads WHERE job = $1";
+const REMOVE: &str = "DELETE FROM training_payloads WHERE job = $1 AND at_us < $2";
 
 #[async_trait]
 impl<E: Engine> Training for SqlStore<E> {
@@ -95,11 +95,16 @@ impl<E: Engine> Training for SqlStore<E> {
         Ok(cells.maybe_number("bytes")?.unwrap_or(0))
     }
 
-    async fn remove_payloads(&self, job: &str, names: &[String]) -> Result<u64, StoreError> {
+    async fn remove_payloads(
+        &self,
+        job: &str,
+        names: &[String],
+        before_us: u64,
+    ) -> Result<u64, StoreError> {
         writing!(self, "payloads of training", |work| {
             let mut removed = 0;
             for names in names.chunks(NAMES_MAX) {
-                let mut query = Statement::new(REMOVE).text(job);
+                let mut query = Statement::new(REMOVE).text(job).number(before_us);
                 push_one_of(&mut query, names);
                 removed += work.execute(query).await?;
             }

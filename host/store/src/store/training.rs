@@ -33,6 +33,11 @@ pub trait Training: Send + Sync {
     /// Total size of the payloads of these jobs.
     async fn payload_bytes(&self, jobs: &Names) -> Result<u64, StoreError>;
 
-    /// Removes payloads; returns their number.
-    async fn remove_payloads(&self, job: &str, names: &[String]) -> Result<u64, StoreError>;
+    /// Removes payloads that were stored before this time; returns their number.
+    async fn remove_payloads(
+        &self,
+        job: &str,
+        names: &[String],
+        before_us: u64,
+    ) -> Result<u64, StoreError>;
 }

@@ -154,7 +154,9 @@ pub(crate) async fn payloads_of_training_stay_until_they_are_removed(store: &dyn
     let bytes = |names: Names| async move { store.payload_bytes(&names).await.unwrap() };
     assert_eq!(bytes(Names::Any).await, 3 * 1_201);
     assert_eq!(bytes(Names::With("code".into())).await, 3);
-    assert_eq!(store.remove_payloads("math", &asked).await.unwrap(), 1_200);
+    let removed = |before_us| store.remove_payloads("math", &asked, before_us);
+    assert_eq!(removed(2).await.unwrap(), 2, "older ones only");
+    assert_eq!(removed(u64::MAX).await.unwrap(), 1_198);
     assert_eq!(store.payloads("math", &names).await.unwrap(), []);
     assert_eq!(bytes(Names::Any).await, 3, "the other job's");
 }

@@ -127,7 +127,7 @@ each_call!(Training {
     payloads(job: &str, names: &[String]) -> Vec<TrainingPayload>;
     payload_names(job: &str, before_us: u64, after: &str) -> Vec<String>;
     payload_bytes(jobs: &Names) -> u64;
-    remove_payloads(job: &str, names: &[String]) -> u64;
+    remove_payloads(job: &str, names: &[String], before_us: u64) -> u64;
 });
 
 each_call!(Cluster {

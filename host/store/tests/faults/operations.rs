@@ -348,7 +348,7 @@ fn writing_others() -> Vec<Operation> {
         ("prune_bodies", store, turn, store.prune_bodies(1).await?, store.bodies("p-1", 1).await?.len());
         ("put_payloads", store, turn, store.put_payloads(&[payload(turn.k)]).await?, store.payloads("math", &[format!("group/{}", turn.k)]).await?.len());
         (
-            "remove_payloads", store, turn, store.remove_payloads("math", &["group/none".into()]).await?,
+            "remove_payloads", store, turn, store.remove_payloads("math", &["group/none".into()], 1).await?,
             store.payloads("math", &["group/1".into()]).await?.len()
         );
     ]

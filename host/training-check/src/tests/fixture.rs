@@ -75,14 +75,11 @@ pub(super) fn reward_failed(program: &str) -> Value {
     with(member("reward_failed", program), "cause", "late".into())
 }
 
-fn stored(tokens: &Tokens) -> Value {
-    let event = member("sample_stored", tokens.program);
+/// The report of a member with its sample.
+fn reported(tokens: &Tokens) -> Value {
+    let event = ended(tokens.program, "completed");
     let event = with(event, "sample", tokens.sample.clone().into());
-    with(
-        with(event, "tokens", 3.into()),
-        "version",
-        tokens.version.into(),
-    )
+    with(event, "version", tokens.version.into())
 }
 
 pub(super) fn of_batch(event: &str, batch: u64) -> Value {
@@ -112,8 +109,7 @@ fn batch(number: u64, lineage: u64, version: u64, members: &[Tokens]) -> Value {
 
 impl Fixture {
     /// Three batches. `p1-a` has two rewards, and one of `p2-b` comes after the request. `p2-x`
-    /// failed. `p3-a` arrived before the trainer went back to batch 1 and began after it, and its
-    /// end is only known from its release.
+    /// failed. `p3-a` arrived before the trainer went back to batch 1 and began after it.
     pub(super) fn good() -> Self {
         let first = [tokens("p1-a", 0, 1.0), tokens("p1-b", 0, 0.0)];
         let second = [tokens("p2-a", 0, 0.1 + 0.2), tokens("p2-b", 1, -1.0)];
@@ -128,12 +124,10 @@ impl Fixture {
             arrived("p1-a"),
             arrived("p1-b"),
             rewarded("p1-a", "0.25"),
-            ended("p1-a", "completed"),
-            stored(&first[0]),
+            reported(&first[0]),
             rewarded("p1-a", "1"),
-            stored(&first[1]),
             rewarded("p1-b", "0"),
-            ended("p1-b", "completed"),
+            reported(&first[1]),
             of_batch("batch_requested", 1),
             arrived("p2-a"),
             of_batch("batch_trained", 1),
@@ -142,11 +136,8 @@ impl Fixture {
             arrived("p2-x"),
             ended("p2-x", "engine_failed"),
             arrived("p2-b"),
-            stored(&second[0]),
-            rewarded("p2-a", "0.30000000000000004"),
-            ended("p2-a", "completed"),
-            stored(&second[1]),
-            ended("p2-b", "completed"),
+            with(reported(&second[0]), "reward", "0.30000000000000004".into()),
+            reported(&second[1]),
             rewarded("p2-b", "2"),
             of_batch("batch_requested", 2),
             rewarded("p2-b", "-1"),
@@ -158,10 +149,9 @@ impl Fixture {
             of_batch("batch_requested", 2),
             of_batch("batch_trained", 2),
             told(1, 2),
-            stored(&third[0]),
+            reported(&third[0]),
             json!({"event": "program_rewarded", "program": "p3-a", "reward_millionths": 500_000}),
             of_batch("batch_requested", 3),
-            json!({"event": "program_released", "program": "p3-a"}),
             of_batch("batch_trained", 3),
             told(1, 3),
         ];

@@ -31,15 +31,15 @@ export function Job() {
 
 function Unknown({ job }: { job: string }) {
   return (
-    <Empty icon="search" title="No training job of this name">
-      <p>
-        <Text value={job} max={120} /> is not declared. It may have been forgotten, or belong to
-        another tenant.
-      </p>
-      <Link to="/training" className="button">
-        All training jobs
-      </Link>
-    </Empty>
+    <>
+      <PageHead title={<Text value={job} max={120} />} />
+      <Empty icon="search" title="No training job of this name">
+        <p>It is not declared. It may have been forgotten, or belong to another tenant.</p>
+        <Link to="/training" className="button">
+          All training jobs
+        </Link>
+      </Empty>
+    </>
   );
 }
 

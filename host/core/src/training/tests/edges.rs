@@ -151,7 +151,11 @@ fn a_group_that_was_served_is_not_sampled_again_after_a_checkpoint() {
     run.complete("b");
     run.request(1);
     let (job, batch) = ("job".into(), 1);
-    run.event(&TrainingEvent::Checkpointed { job, batch });
+    run.event(&TrainingEvent::Checkpointed {
+        job,
+        lineage: 0,
+        batch,
+    });
     assert!(run.job().batches.is_empty() && run.job().has_group("a"));
     run.open("a");
     assert!(run.job().groups.is_empty());
@@ -199,4 +203,24 @@ fn a_member_that_its_client_samples_outlives_a_restart_and_has_a_deadline() {
     assert_eq!(run.job().account.lost[&End::Aborted].members, 1);
     assert_eq!(run.job().wanted().next(), Some(("a", 2)), "it is replaced");
     assert_eq!(run.machine.next_deadline(), None);
+}
+
+#[test]
+fn rewards_are_computed_for_members_that_ended_well_without_one() {
+    let mut run = Run::new(JobSettings {
+        reward: Some("{}".into()),
+        rewarded: true,
+        ..Run::settings(1)
+    });
+    let (first, second) = (run.open("a"), run.open("a"));
+    let reward = Reward::new(1.0).expect("it is finite");
+    let member = Run::member("a", &first);
+    run.event(&TrainingEvent::RewardGiven { member, reward });
+    for program in [&first, &second] {
+        run.event(&Run::ended("a", program, End::Completed));
+    }
+    assert_eq!(run.scored, std::slice::from_ref(&second));
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    assert_eq!(run.scored, [second.clone(), second], "it was under way");
 }

@@ -26,7 +26,7 @@ from .records import (
 
 GROUPS_MAX = 1_000
 """Groups in one request."""
-GROUP_BYTES_MAX = 16 << 20
+GROUP_BYTES_MAX = 7 << 20
 """Bytes of groups in one request, as JSON; a single larger group is sent by itself."""
 
 
@@ -35,6 +35,7 @@ class JobCalls:
 
     def __init__(self, link: Link, job: str) -> None:
         self.link, self.job = link, job
+        self.lineage: int | None = None
         self.path = f"/api/v1/jobs/{quote(job, safe='')}"
 
     def _do(self, method: str, path: str, body: Any = None) -> Steps[Any]:
@@ -88,28 +89,36 @@ class JobCalls:
             return Call("GET", f"{self.path}/batches/{k}", query=query, wait_s=wait)
 
         reply = yield from self.link.poll(f"batch {k} of job `{self.job}`", ask, wait_s)
-        return batch_of(reply.body)
+        batch = batch_of(reply.body)
+        if self.lineage is None:
+            self.lineage = batch.lineage
+        return batch
 
     def payload(self, k: int, part: Mapping[str, int]) -> Steps[Payload]:
         call = Call("GET", f"{self.path}/batches/{k}/payload", query=part)
         return Payload((yield from self.link.send(call)).body)
 
     def trained(self, k: int) -> Steps[None]:
-        yield from self._do("POST", f"/batches/{k}/trained", {})
+        yield from self._do("POST", f"/batches/{k}/trained", self._fenced({}))
 
     def version(self, n: int, digest: str | None, lineage: int | None) -> Steps[None]:
         body: dict[str, Any] = {"version": n, "digest": digest, "lineage": lineage}
         body = {name: value for name, value in body.items() if value is not None}
-        yield from self._do("POST", "/versions", body)
+        yield from self._do("POST", "/versions", self._fenced(body))
 
     def checkpoint(self, k: int) -> Steps[None]:
-        yield from self._do("POST", "/checkpoints", {"batch": k})
+        yield from self._do("POST", "/checkpoints", self._fenced({"batch": k}))
 
     def resume(self, k: int) -> Steps[int]:
         # With the lineage that ends, a request that arrives twice changes nothing.
         lineage = (yield from self.view()).lineage
         answer = yield from self._do("POST", "/resume", {"batch": k, "lineage": lineage})
-        return int(answer["lineage"])
+        self.lineage = int(answer["lineage"])
+        return self.lineage
+
+    def _fenced(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A report that is refused once another trainer resumed."""
+        return body if self.lineage is None else {"lineage": self.lineage, **body}
 
     def forget(self) -> Steps[None]:
         call = Call("DELETE", self.path, query={"forget": "true"})

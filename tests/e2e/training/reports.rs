@@ -1,0 +1,139 @@
+//! Reports of members that come at once, in between, or with what must not be changed; and rewards
+//! that the daemon computes.
+
+use serde_json::{Value, json};
+use treadle_config::Config;
+use treadle_tests::support::fixture::Fixture;
+
+use crate::actions::with_actions;
+
+use super::{batch, declare, get, member, post, put, submit, whole};
+
+/// Of two different reports at the same time one is on record as a whole, and the other refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_reports_one_counts_as_a_whole() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    let settings = json!({"group_size": 1, "batch_groups": 1, "captured": true, "pipeline": 1});
+    declare(client, settings).await;
+    for number in 1..=20_u64 {
+        let (key, program) = (format!("g{number}"), format!("p{number}"));
+        submit(client, &[&key]).await;
+        post(client, "/members", json!({"program": program}))
+            .await
+            .ok();
+        let path = format!("/members/{program}");
+        let reports = [whole(1.0, 2), whole(2.0, 3)];
+        let answers = tokio::join!(
+            put(client, &path, &reports[0]),
+            put(client, &path, &reports[1])
+        );
+        let accepted = [answers.0.status == 200, answers.1.status == 200];
+        assert_ne!(accepted[0], accepted[1], "one of them");
+        let winner = usize::from(accepted[1]);
+        let (view, _) = batch(client, number).await;
+        let member = &view["groups"][0]["members"][0];
+        assert_eq!(member["reward"], reports[winner]["reward"]);
+        assert_eq!(member["info"], reports[winner]["info"]);
+        post(client, "/versions", json!({"version": number}))
+            .await
+            .ok();
+    }
+    fixture.finish().await;
+}
+
+/// Contents come back as they were written, and a run that was forgotten takes nothing of the next
+/// one with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_are_not_changed() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    let content = r#"{"z":1e2,"a":123456789012345678901234567890,"z2":[ 1 ]}"#;
+    for _ in 0..2 {
+        declare(client, json!({"group_size": 1, "batch_groups": 1})).await;
+        let body = format!("{{\"groups\":[{{\"group\":\"a\",\"content\":{content}}}]}}");
+        let path = "/api/v1/jobs/math/groups";
+        let sent = client.send(http::Method::POST, path, &[], body.into_bytes());
+        sent.await.ok();
+        member(client, "p", "a", 1.0).await;
+        let whole = get(client, "/batches/1?wait_s=10").await;
+        let text = String::from_utf8_lossy(&whole.body).into_owned();
+        assert!(text.contains(content), "{text}");
+        client.delete("/api/v1/jobs/math?forget=true").await.ok();
+    }
+    fixture.finish().await;
+}
+
+/// Workers that name no group get one that needs them, also while members fail, and each at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_without_a_group_get_the_next_one() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(
+        client,
+        json!({"group_size": 4, "batch_groups": 1, "pipeline": 0}),
+    )
+    .await;
+    submit(client, &["a", "b"]).await;
+    let begins = (0..8).map(|number| {
+        let client = client.clone();
+        let body = json!({"program": format!("p{number}")});
+        tokio::spawn(async move { post(&client, "/members", body).await })
+    });
+    let mut begun = Vec::new();
+    for answer in begins.collect::<Vec<_>>() {
+        let answer = answer.await.expect("it ends");
+        begun.extend((answer.status == 200).then(|| answer.ok()));
+    }
+    assert_eq!(begun.len(), 4, "{begun:?}");
+    assert!(
+        begun
+            .iter()
+            .all(|begun| begun["surplus"] == false && begun["group"] == "a")
+    );
+    let failed = begun[0]["program"].as_str().expect("a name");
+    put(
+        client,
+        &format!("/members/{failed}"),
+        &json!({"end": "aborted"}),
+    )
+    .await
+    .ok();
+    let next = post(client, "/members", json!({"program": "next"}))
+        .await
+        .ok();
+    assert_eq!(next["group"], "a", "the others wait for it");
+    fixture.finish().await;
+}
+
+/// A command computes the rewards of members that ended without one; what it can't score is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn rewards_are_computed_by_actions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tune = |config: &mut Config| with_actions(config, folder.path(), 2);
+    let fixture = Fixture::tuned(1, 10_000, tune).await;
+    let client = &fixture.client;
+    let script = r#"case "$(cat)" in *good*) echo '{"reward": 0.75}';; *) echo none;; esac"#;
+    let reward = json!({"kind": "judge", "run": {"process": {"command": ["sh", "-c", script]}}});
+    declare(
+        client,
+        json!({"group_size": 1, "batch_groups": 1, "reward": reward}),
+    )
+    .await;
+    submit(client, &["a"]).await;
+    for (program, info) in [("p1", "bad"), ("p2", "good")] {
+        let body = json!({"program": program, "wait_s": 20});
+        assert_eq!(post(client, "/members", body).await.ok()["group"], "a");
+        let end = json!({"end": "completed", "info": info});
+        put(client, &format!("/members/{program}"), &end).await.ok();
+    }
+    let (view, _) = batch(client, 1).await;
+    let served: Value = view["groups"][0]["members"].clone();
+    assert_eq!(
+        (&served[0]["program"], &served[0]["reward"]),
+        (&json!("p2"), &json!(0.75))
+    );
+    let lost = &get(client, "").await.ok()["account"]["lost"]["reward_failed"]["members"];
+    assert_eq!(*lost, 1);
+    fixture.finish().await;
+}
