@@ -3,6 +3,7 @@
 
 mod kills;
 mod reports;
+mod tenants;
 mod wrong;
 
 use std::path::Path;

@@ -100,6 +100,14 @@ impl TrainingApp {
         found.await?.ok_or_else(|| job.unknown())
     }
 
+    /// The lineage that a trainer named, or the job's.
+    pub(crate) async fn lineage(&self, job: &JobName, named: Option<u32>) -> Result<u32, Response> {
+        match named {
+            Some(lineage) => Ok(lineage),
+            None => self.read_job(job, |job| job.lineage).await,
+        }
+    }
+
     /// Checks that a tenant may declare another job.
     pub(crate) async fn check_jobs(&self, caller: &Caller, job: &JobName) -> Result<(), Response> {
         let tenant = caller.principal.tenant.tenant.clone();

@@ -370,14 +370,6 @@ struct TrainedRequest {
     lineage: Option<u32>,
 }
 
-/// The lineage that a trainer named, or the job's.
-async fn lineage(app: &TrainingApp, job: &JobName, named: Option<u32>) -> Result<u32, Response> {
-    match named {
-        Some(lineage) => Ok(lineage),
-        None => app.read_job(job, |job| job.lineage).await,
-    }
-}
-
 async fn trained(
     State(app): State<TrainingApp>,
     caller: Caller,
@@ -388,7 +380,7 @@ async fn trained(
     let job = JobName::of(&caller, job);
     let event = TrainingEvent::BatchTrained {
         job: job.inside.clone(),
-        lineage: lineage(&app, &job, request.lineage).await?,
+        lineage: app.lineage(&job, request.lineage).await?,
         batch,
     };
     app.train(event).await?;
@@ -420,7 +412,7 @@ async fn version(
     }
     let event = TrainingEvent::VersionTold {
         job: job.inside.clone(),
-        lineage: lineage(&app, &job, request.lineage).await?,
+        lineage: app.lineage(&job, request.lineage).await?,
         version: request.version,
         digest: request.digest.map(Into::into),
     };
@@ -457,7 +449,7 @@ async fn checkpoint(
     let released = released.await?;
     let event = TrainingEvent::Checkpointed {
         job: job.inside.clone(),
-        lineage: lineage(&app, &job, request.lineage).await?,
+        lineage: app.lineage(&job, request.lineage).await?,
         batch,
     };
     app.train(event).await?;

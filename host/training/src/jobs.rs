@@ -345,6 +345,7 @@ pub async fn forget(app: &TrainingApp, caller: &Caller, own: ClientName) -> Resu
         let names = app.store.payload_names(&job.inside, before_us, "").await;
         let names = names.map_err(|error| store_failed(&error))?;
         if names.is_empty() {
+            app.removed(caller);
             return Ok(batches.is_some());
         }
         let removed = app
