@@ -124,12 +124,12 @@ async fn survives_kills(mut config: Config, folder: &Path, python: PathBuf) {
     assert_eq!(report["samples_checked"], KILLED_STEPS * 64, "{report}");
     assert_eq!(report["violations"], json!([]));
     let log = bandit.log();
-    let rewards = log
-        .lines()
-        .filter_map(|line| line.split("mean reward ").nth(1));
-    let rewards = rewards.filter_map(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    let rewards: Vec<f64> = rewards.collect();
-    let (first, last) = (rewards[0], rewards[rewards.len() - 2]);
+    let line = log.lines().rfind(|line| line.contains(" at last"));
+    let words = line.unwrap_or_default().split(' ');
+    let rewards: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+    let [first, last] = rewards[..] else {
+        panic!("{log}");
+    };
     assert!(last > first + 0.1, "it does not learn: {log}");
     drop(daemon);
 }
