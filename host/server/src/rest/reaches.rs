@@ -64,6 +64,13 @@ const REACHES: &[(&str, (&str, &str))] = &[
         ),
     ),
     (
+        "PUT /api/v1/jobs/{job}",
+        (
+            "a program as the daemon's user; an address; a service",
+            "its `reward` is an action, run for each member: as `POST /api/v1/actions`",
+        ),
+    ),
+    (
         "PUT /api/v1/images/{image}",
         (
             "a path",
@@ -112,7 +119,6 @@ const NOTHING: &[&str] = &[
     "DELETE /api/v1/programs/{program}",
     "PUT /api/v1/programs/{program}/reward",
     "DELETE /api/v1/jobs/{job}",
-    "PUT /api/v1/jobs/{job}",
     "POST /api/v1/jobs/{job}/groups",
     "POST /api/v1/jobs/{job}/members",
     "PUT /api/v1/jobs/{job}/members/{program}",
