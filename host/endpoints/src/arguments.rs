@@ -153,13 +153,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Verbatim<T> {
 fn verbatim<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut text);
-    // What is no JSON object at all is refused as everywhere.
-    read.or_else(|error| {
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    let is_read = read.is_ok() && is_object && text.end().is_ok();
+    if !is_read {
+        // What is no JSON object, or has more behind it, is refused as everywhere.
         parse::<serde::de::IgnoredAny>(body)?;
-        Err(problem_of(
-            &error.path().to_string(),
-            &error.into_inner().to_string(),
-        ))
+    }
+    read.map_err(|error| {
+        let path = error.path().to_string();
+        problem_of(&path, &error.into_inner().to_string())
     })
 }
 
@@ -264,6 +266,12 @@ mod tests {
         for (body, code, words) in [
             ("{", ErrorCode::InvalidJson, "is not JSON"),
             ("[]", ErrorCode::BodyNotObject, "must be a JSON object"),
+            (
+                "[1,null]",
+                ErrorCode::BodyNotObject,
+                "must be a JSON object",
+            ),
+            (r#"{"count":1} x"#, ErrorCode::InvalidJson, "is not JSON"),
             ("{}", ErrorCode::MissingField, "`count` is missing; docs/"),
             (
                 r#"{"count":"x"}"#,
@@ -281,11 +289,15 @@ mod tests {
                 "`inner.count` is missing",
             ),
         ] {
-            let error = parse::<Outer>(body.as_bytes()).expect_err(body);
-            assert_eq!(error.code, code, "{body}");
-            assert!(error.message.contains(words), "{body}: {}", error.message);
+            for read in [parse::<Outer>, verbatim::<Outer>] {
+                let error = read(body.as_bytes()).expect_err(body);
+                assert_eq!(error.code, code, "{body}");
+                assert!(error.message.contains(words), "{body}: {}", error.message);
+            }
         }
-        parse::<Outer>(br#"{"count":1,"inner":{"count":2}}"#).expect("it is right");
+        for read in [parse::<Outer>, verbatim::<Outer>] {
+            read(br#" {"count":1,"inner":{"count":2}} "#).expect("it is right");
+        }
     }
 
     #[test]

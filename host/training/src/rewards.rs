@@ -15,6 +15,7 @@ use treadle_model::tenant::split;
 use treadle_model::{ActionId, Tenant};
 use treadle_runs::actions::{Actions, Failure, Submission};
 use treadle_store::ActionRow;
+use treadle_wire::ErrorCode;
 
 /// Rewards of one job that are computed at once.
 const AT_ONCE_MAX: usize = 64;
@@ -82,8 +83,10 @@ async fn compute(app: &TrainingApp, actions: &Actions, member: &MemberRef) {
             }
             Verdict::Over => return,
         };
-        // It may have been cut meanwhile.
-        let _ = app.driver.train(event).await;
+        // Its client's own reward counts more, if it came meanwhile; or the member was cut.
+        if asked(app, member).await.is_some() {
+            let _ = app.driver.train(event).await;
+        }
         return;
     }
     let _ = app.driver.train(failed(member, &cause)).await;
@@ -120,7 +123,10 @@ async fn verdict(
     };
     let admitted = match actions.submit(&tenant, submission, &written).await {
         Ok(admitted) => admitted,
-        Err(Failure::Refused(error)) if error.code.status() < 429 => {
+        // An earlier run of this job's name may have used the key.
+        Err(Failure::Refused(error))
+            if error.code.status() < 429 && error.code != ErrorCode::IdempotencyKeyTaken =>
+        {
             return Verdict::Failed(error.message);
         }
         Err(Failure::Refused(error)) => return Verdict::Later(error.message),
