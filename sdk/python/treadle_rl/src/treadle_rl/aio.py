@@ -198,7 +198,7 @@ class AsyncJob:
     async def reward(
         self, program: str, reward: SupportsFloat | None = None, *, failed: str | None = None
     ) -> None:
-        """Gives a member its reward later, or says why there is none."""
+        """Gives a member its reward later, or says why none could be computed."""
         await self._run(self._calls.reward(program, reward, failed))
 
     async def batch(

@@ -197,7 +197,7 @@ class Job:
     def reward(
         self, program: str, reward: SupportsFloat | None = None, *, failed: str | None = None
     ) -> None:
-        """Gives a member its reward later, or says why there is none."""
+        """Gives a member its reward later, or says why none could be computed."""
         self._run(self._calls.reward(program, reward, failed))
 
     def batch(

@@ -142,7 +142,7 @@ def save(out: Path, batch: int, logits: Floats) -> None:
 
 
 def load(out: Path) -> tuple[int, Floats]:
-    """The checkpoint: its last batch, and the logits; the start of a run if there is none."""
+    """The checkpoint: its last batch, and the logits; without one, the start of a run."""
     path = out / "checkpoint.npz"
     if not path.exists():
         return 0, np.zeros((CONTEXTS, ARMS))
