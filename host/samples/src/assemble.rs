@@ -1,5 +1,6 @@
 //! The rule that merges the steps of a program into sequences.
 
+use crate::breaks::Break;
 use crate::check::{Fault, check};
 use crate::prefix::PrefixHash;
 use crate::step::{Delivery, Step};
@@ -14,6 +15,8 @@ pub struct Assembly {
     pub excluded: Vec<(u64, Exclusion)>,
     /// Steps that begin a sequence because they continue no earlier one.
     pub roots: usize,
+    /// Why those after the first continue none, by their number in the journal.
+    pub breaks: Vec<(u64, Break)>,
     /// Steps that continue a prefix which several earlier steps share.
     pub ambiguous: usize,
 }
@@ -51,6 +54,19 @@ pub enum Exclusion {
     UnresolvedRetry,
 }
 
+impl std::fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Foreign => f.write_str("another model produced it"),
+            Self::Superseded => f.write_str("its client asked again"),
+            Self::UnresolvedRetry => f.write_str(
+                "it was asked for several times, and no answer is known to have arrived",
+            ),
+        }
+    }
+}
+
 /// Merges the steps of a program; their order does not matter. `vocabulary` is the size of the
 /// model's, if it is known.
 pub fn assemble(steps: &[Step], vocabulary: Option<i32>) -> Assembly {
@@ -69,7 +85,10 @@ pub fn assemble(steps: &[Step], vocabulary: Option<i32>) -> Assembly {
     let mut tree = Tree::grow(&valid);
     assembly.ambiguous = tree.ambiguous;
     assembly.excluded.extend(tree.prune());
-    assembly.roots = tree.roots();
+    let roots = tree.roots();
+    assembly.roots = roots.len();
+    let why = |(step, why): (u64, Option<Break>)| why.map(|why| (step, why));
+    assembly.breaks = roots.into_iter().filter_map(why).collect();
     assembly.excluded.sort_by_key(|(number, _)| *number);
     assembly.sequences = tree.sequences();
     assembly
@@ -147,10 +166,18 @@ impl<'a> Tree<'a> {
         excluded
     }
 
-    fn roots(&self) -> usize {
-        let kept = self.parents.iter().zip(&self.pruned);
-        kept.filter(|(parent, pruned)| parent.is_none() && !**pruned)
-            .count()
+    /// The steps that continue none, in the order of their numbers, and why.
+    fn roots(&self) -> Vec<(u64, Option<Break>)> {
+        let is_root = |i: &usize| self.parents[*i].is_none() && !self.pruned[*i];
+        let mut order: Vec<usize> = (0..self.steps.len()).collect();
+        order.sort_by_key(|i| self.steps[*i].number);
+        let steps: Vec<&Step> = order.iter().map(|i| self.steps[*i]).collect();
+        let roots = order.iter().enumerate().filter(|(_, index)| is_root(index));
+        let roots = roots.map(|(at, index)| {
+            let step = self.steps[*index];
+            (step.number, Break::of(step, &steps[..at]))
+        });
+        roots.collect()
     }
 
     fn cut(&mut self, index: usize) {

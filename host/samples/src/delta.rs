@@ -35,6 +35,16 @@ struct Block {
 }
 
 impl Deltas {
+    /// Number of blocks that it holds.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// The difference of a step from those before it; the step is a base of later ones from then
     /// on.
     pub fn add(&mut self, step: &Step) -> Delta {

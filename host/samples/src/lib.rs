@@ -14,15 +14,19 @@
 
 mod assemble;
 mod batch;
+mod breaks;
 mod check;
 mod delta;
+mod kept;
 mod prefix;
 mod step;
 mod stored;
 
 pub use assemble::{Assembly, Exclusion, Sampled, Sequence, assemble};
 pub use batch::{BatchError, Member, Scored, VersionRange, encode};
+pub use breaks::Break;
 pub use check::{Fault, check};
 pub use delta::{Delta, DeltaError, Deltas, restore};
+pub use kept::{Call, CallFacts, KeptError, Output};
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};
 pub use stored::{digest, load, store};

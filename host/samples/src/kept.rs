@@ -1,0 +1,287 @@
+//! A call as it is stored until its program's sample is assembled: the tokens that it adds, and
+//! what its engine said.
+
+use crate::delta::{Delta, DeltaError, restore};
+use crate::step::{Delivery, Medium, Span, Step};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// A captured call of a program. Each of its outputs is a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Call {
+    /// Number of the call, which orders those of a program.
+    pub number: u64,
+    /// Ids of the prompt's tokens.
+    pub prompt: Vec<i32>,
+    /// Its outputs, usually one.
+    pub outputs: Vec<Output>,
+    /// What else is known of it.
+    pub facts: CallFacts,
+}
+
+/// An output of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Ids of the sampled tokens, the stop token included.
+    pub ids: Vec<i32>,
+    /// Log-probability of each.
+    pub logprobs: Vec<f32>,
+}
+
+/// What is known of a call beside its tokens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallFacts {
+    /// Version of the weights that sampled it.
+    pub version: u64,
+    /// Prompt tokens by the engine's own count, if it gave one.
+    pub prompt_tokens: Option<u64>,
+    /// Output tokens of all outputs by the engine's own count, if it gave one.
+    pub output_tokens: Option<u64>,
+    /// Digests of images and audio in the prompt, in their order, as hexadecimal text.
+    pub media: Vec<String>,
+    /// The kind of engine.
+    pub engine: String,
+    /// Text of the first output, without thinking and calls.
+    pub text: String,
+}
+
+/// What is stored of a call beside its tokens.
+#[derive(Debug, Serialize, Deserialize)]
+struct Meta {
+    base: Option<u64>,
+    base_tokens: usize,
+    /// Tokens of each output.
+    outputs: Vec<usize>,
+    facts: CallFacts,
+}
+
+/// Why a stored call can't be read.
+#[derive(Debug, Error)]
+pub enum KeptError {
+    /// The file is not one of these.
+    #[error("this can't be read as a stored call: {0}")]
+    Format(#[from] SafeTensorError),
+    /// Its description is no JSON, or another one.
+    #[error("this can't be read as a stored call: {0}")]
+    Meta(#[from] serde_json::Error),
+    /// It has other numbers of tokens than it says.
+    #[error(
+        "the stored call has {found} output tokens and {logprobs} log-probabilities, not {named}"
+    )]
+    Tokens {
+        /// Tokens that it has.
+        found: usize,
+        /// Log-probabilities that it has.
+        logprobs: usize,
+        /// Tokens that it should have.
+        named: usize,
+    },
+    /// It builds on a call that is not there.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
+}
+
+impl Call {
+    /// The step of its first output; later prompts are stored as differences from it.
+    pub fn first_step(&self) -> Step {
+        let output = self.outputs.first().cloned().unwrap_or_default();
+        Step {
+            number: self.number,
+            prompt: self.prompt.clone(),
+            output: output.ids,
+            ..Step::default()
+        }
+    }
+
+    /// Its steps, one for each output, numbered from `first`.
+    pub fn into_steps(self, first: u64, delivery: Delivery) -> Vec<Step> {
+        let Self {
+            prompt,
+            outputs,
+            facts,
+            ..
+        } = self;
+        // The engine counts all outputs together.
+        let is_one = outputs.len() == 1;
+        let outputs = (first..).zip(outputs);
+        let steps = outputs.map(|(number, output)| Step {
+            number,
+            prompt: prompt.clone(),
+            prompt_tokens: facts.prompt_tokens,
+            output_tokens: facts.output_tokens.filter(|_| is_one),
+            versions: vec![Span {
+                start: 0,
+                end: output.ids.len(),
+                version: facts.version.to_string(),
+            }],
+            output: output.ids,
+            logprobs: output.logprobs,
+            media: media(&facts.media),
+            delivery,
+            foreign: false,
+        });
+        steps.collect()
+    }
+
+    /// Writes it; `delta` is its prompt.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn encode(&self, delta: &Delta) -> Result<Vec<u8>, KeptError> {
+        let meta = Meta {
+            base: delta.base,
+            base_tokens: delta.base_tokens,
+            outputs: self.outputs.iter().map(|o| o.ids.len()).collect(),
+            facts: self.facts.clone(),
+        };
+        let meta = serde_json::to_vec(&meta)?;
+        let bytes = |ids: &[i32]| {
+            ids.iter()
+                .flat_map(|id| id.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let outputs: Vec<u8> = self.outputs.iter().flat_map(|o| bytes(&o.ids)).collect();
+        let logprobs = self.outputs.iter().flat_map(|o| &o.logprobs);
+        let logprobs: Vec<u8> = logprobs.flat_map(|p| p.to_le_bytes()).collect();
+        let prompt = bytes(&delta.tail);
+        let tensor =
+            |dtype, bytes, width| TensorView::new(dtype, vec![<[u8]>::len(bytes) / width], bytes);
+        let tensors = [
+            ("logprobs", tensor(Dtype::F32, &logprobs, 4)?),
+            ("meta", tensor(Dtype::U8, &meta, 1)?),
+            ("output", tensor(Dtype::I32, &outputs, 4)?),
+            ("prompt", tensor(Dtype::I32, &prompt, 4)?),
+        ];
+        Ok(safetensors::tensor::serialize(tensors, None)?)
+    }
+
+    /// The text of a stored call, without its tokens.
+    ///
+    /// # Errors
+    /// [`KeptError`] if this is something else.
+    pub fn text_of(bytes: &[u8]) -> Result<String, KeptError> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
+        Ok(meta.facts.text)
+    }
+
+    /// Reads what [`Call::encode`] wrote; `earlier` has the first steps of earlier calls by their
+    /// numbers.
+    ///
+    /// # Errors
+    /// [`KeptError`] if this is something else, or builds on a call that is not there.
+    pub fn decode(
+        number: u64,
+        bytes: &[u8],
+        earlier: &BTreeMap<u64, Step>,
+    ) -> Result<Self, KeptError> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
+        let ids = |name: &str| -> Result<Vec<i32>, SafeTensorError> {
+            let words = file.tensor(name)?.data().as_chunks().0;
+            Ok(words.iter().map(|w| i32::from_le_bytes(*w)).collect())
+        };
+        let delta = Delta {
+            base: meta.base,
+            base_tokens: meta.base_tokens,
+            tail: ids("prompt")?,
+        };
+        let (sampled, scores) = (ids("output")?, file.tensor("logprobs")?.data());
+        let scores = scores.as_chunks().0.iter().map(|w| f32::from_le_bytes(*w));
+        let named = meta
+            .outputs
+            .iter()
+            .fold(0_usize, |sum, n| sum.saturating_add(*n));
+        if sampled.len() != named || scores.len() != named {
+            return Err(KeptError::Tokens {
+                found: sampled.len(),
+                logprobs: scores.len(),
+                named,
+            });
+        }
+        let (mut sampled, mut scores) = (sampled.into_iter(), scores);
+        let outputs = meta.outputs.iter().map(|n| Output {
+            ids: sampled.by_ref().take(*n).collect(),
+            logprobs: scores.by_ref().take(*n).collect(),
+        });
+        Ok(Self {
+            number,
+            prompt: restore(number, &delta, earlier)?,
+            outputs: outputs.collect(),
+            facts: meta.facts,
+        })
+    }
+}
+
+/// Engines do not say at which positions media are: their order stands for it, so that a prompt
+/// with another list of media begins a sequence.
+fn media(digests: &[String]) -> Vec<Medium> {
+    let media = digests.iter().enumerate().map(|(position, text)| {
+        let mut digest = [0; 32];
+        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+            let digits = str::from_utf8(digits).ok();
+            *byte = digits
+                .and_then(|d| u8::from_str_radix(d, 16).ok())
+                .unwrap_or(0);
+        }
+        Medium { position, digest }
+    });
+    media.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::Deltas;
+
+    fn call(number: u64, prompt: impl IntoIterator<Item = i32>, outputs: &[&[i32]]) -> Call {
+        let output = |ids: &&[i32]| Output {
+            ids: ids.to_vec(),
+            logprobs: vec![-0.25; ids.len()],
+        };
+        Call {
+            number,
+            prompt: prompt.into_iter().collect(),
+            outputs: outputs.iter().map(output).collect(),
+            facts: CallFacts {
+                version: 3,
+                text: "yes".to_owned(),
+                media: vec!["ff".repeat(32)],
+                ..CallFacts::default()
+            },
+        }
+    }
+
+    #[test]
+    fn calls_come_back_as_they_were_and_later_ones_are_small() {
+        let first = call(1, 0..1_000, &[&[5, 6], &[7]]);
+        let second = call(9, (0..1_000).chain([5, 6, 8]), &[&[4]]);
+        let (mut deltas, mut earlier) = (Deltas::default(), BTreeMap::new());
+        let mut sizes = Vec::new();
+        for call in [first, second] {
+            let delta = deltas.add(&call.first_step());
+            let bytes = call.encode(&delta).expect("it can be written");
+            let read = Call::decode(call.number, &bytes, &earlier).expect("it can be read");
+            assert_eq!(read, call);
+            assert_eq!(Call::text_of(&bytes).expect("it has one"), "yes");
+            assert!(Call::decode(call.number, &bytes[..bytes.len() - 1], &earlier).is_err());
+            earlier.insert(call.number, call.first_step());
+            sizes.push(bytes.len());
+        }
+        assert!(sizes[1] < sizes[0] / 4, "{sizes:?}");
+        assert!(Call::decode(1, b"", &earlier).is_err());
+    }
+
+    #[test]
+    fn each_output_is_a_step() {
+        let steps = call(7, [1, 2], &[&[5, 6], &[7]]).into_steps(3, Delivery::Complete);
+        let numbers = steps.iter().map(|step| (step.number, step.output.len()));
+        assert_eq!(numbers.collect::<Vec<_>>(), [(3, 2), (4, 1)]);
+        assert_eq!(steps[1].versions[0].version, "3");
+        assert_eq!(steps[0].media[0].digest, [0xff; 32]);
+    }
+}
