@@ -4,6 +4,8 @@
 //! It is on the path of every request, so bodies are read in one pass into borrowed structs
 //! and never into a tree of values.
 
+pub mod anthropic;
+mod chat;
 pub mod elided;
 pub mod endpoint;
 pub mod engines;
@@ -15,9 +17,12 @@ pub mod request;
 pub mod responses;
 pub mod sse;
 pub mod tenant;
+pub mod tokens;
 pub mod turned_away;
 pub mod usage;
 
+pub use anthropic::{MessageBuilder, MessagesRequest};
+pub use chat::ChatTranslator;
 pub use elided::Elided;
 pub use endpoint::Endpoint;
 pub use engines::{EngineReading, ModelInfo, models_of};
@@ -32,5 +37,6 @@ pub use request::{
 pub use responses::{AnswerHead, Answered, ChatForm, ResponseBuilder, ResponsesRequest};
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
+pub use tokens::{AnswerTokens, NotCaptured, Shown, TokenReader, TokenRequest};
 pub use turned_away::TurnedAway;
 pub use usage::{Finish, StepUsage, StreamUsage, WeightVersion, usage_of_body};

@@ -7,7 +7,6 @@
 
 mod answer;
 mod chat;
-mod chunk;
 mod events;
 mod item;
 mod items;
@@ -16,17 +15,12 @@ mod tools;
 pub use answer::{AnswerHead, ResponseBuilder};
 pub use chat::ChatForm;
 
-use crate::error::{ErrorCode, RequestError};
+use crate::chat::{Fields, read_fields, refused};
+use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-/// The fields of a body; `null` counts as absent.
-type Fields = BTreeMap<String, Box<RawValue>>;
-
-/// Most characters of a refusal.
-const MESSAGE_CHARS_MAX: usize = 500;
 /// Fields that need a provider's own accounts and storage.
 const REFUSED: [(&str, &str); 3] = [
     (
@@ -57,19 +51,7 @@ impl ResponsesRequest {
     ///
     /// `invalid_json` if it is not an object, `invalid_field` for unsupported features.
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
-        let mut fields: Fields = serde_json::from_slice(body).map_err(|error| RequestError {
-            code: ErrorCode::InvalidJson,
-            param: None,
-            message: format!("the body is not a JSON object: {error}"),
-        })?;
-        fields.retain(|_, value| value.get() != "null");
-        let request = Self { fields };
-        for (name, message) in REFUSED {
-            if request.text_of(name).is_some_and(|value| value != "false") {
-                return Err(refused(name, message));
-            }
-        }
-        Ok(request)
+        read_fields(body, &REFUSED).map(|fields| Self { fields })
     }
 
     /// Whether the answer may be continued by its id: unless `store` is `false`.
@@ -212,15 +194,6 @@ fn raw(json: String) -> Result<Box<RawValue>, RequestError> {
         let message = format!("`input` can't be put behind what it continues: {error}");
         refused("input", &message)
     })
-}
-
-/// The refusal of a field. The message may include the client's text, so it is cut to a limit.
-fn refused(param: &str, message: &str) -> RequestError {
-    RequestError {
-        code: ErrorCode::InvalidField,
-        param: Some(param.to_owned()),
-        message: message.chars().take(MESSAGE_CHARS_MAX).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use super::ResponsesRequest;
 use super::chat::ChatForm;
-use super::chunk::{CallDelta, ChatUsage, Choice, Chunk, Delta};
 use super::events::{Events, Place};
 use super::item::{Item, Kind, list};
 use super::tools::ToolNames;
+use crate::chat::{CallDelta, ChatTranslator, ChatUsage, Choice, Chunk, Delta};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -177,14 +177,13 @@ impl ResponseBuilder {
         self.finish = choice.finish_reason.or(self.finish.take());
     }
 
-    fn take_delta(&mut self, delta: Delta, logprobs: Vec<Box<RawValue>>) {
-        let text = |text: Option<String>| text.filter(|text| !text.is_empty());
-        if let Some(more) = text(delta.reasoning_content).or(text(delta.reasoning)) {
+    fn take_delta(&mut self, mut delta: Delta, logprobs: Vec<Box<RawValue>>) {
+        if let Some(more) = delta.take_reasoning() {
             let is_sent_back = self.sends_reasoning_back;
             let at = self.text_item(Kind::Reasoning { is_sent_back });
             self.write(at, &more, Vec::new());
         }
-        if let Some(more) = text(delta.content).or(text(delta.refusal)) {
+        if let Some(more) = delta.take_text() {
             let logprobs_so_far = Vec::new();
             let at = self.text_item(Kind::Message {
                 logprobs: logprobs_so_far,
@@ -386,7 +385,7 @@ impl ResponseBuilder {
         let details = json!(reason.map(|reason| json!({"reason": reason})));
         let id = json!(format!("resp_{}", self.head.name));
         let (error, model) = (json!(self.error), json!(self.model));
-        let usage = self.usage.map_or_else(|| "null".into(), ChatUsage::json);
+        let usage = self.usage.map_or_else(|| "null".into(), usage_json);
         let (created_s, is_stored) = (self.head.created_s, self.head.is_stored);
         format!(
             r#"{{"id":{id},"object":"response","created_at":{created_s},"status":"{status}","background":false,"error":{error},"incomplete_details":{details},"model":{model},"output":[{}],"store":{is_stored},{},"usage":{usage}}}"#,
@@ -394,4 +393,41 @@ impl ResponseBuilder {
             self.repeated,
         )
     }
+}
+
+impl ChatTranslator for ResponseBuilder {
+    fn take(&mut self, event: &[u8]) -> Vec<u8> {
+        ResponseBuilder::take(self, event)
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        ResponseBuilder::finish(self)
+    }
+
+    fn whole(self: Box<Self>, body: &[u8]) -> Option<Vec<u8>> {
+        ResponseBuilder::whole(*self, body)
+    }
+
+    fn bytes(&self) -> u64 {
+        ResponseBuilder::bytes(self)
+    }
+}
+
+/// Usage in the form of `/v1/responses`.
+fn usage_json(usage: ChatUsage) -> String {
+    let input = usage.prompt_tokens.unwrap_or(0);
+    let output = usage.completion_tokens.unwrap_or(0);
+    let cached = usage
+        .prompt_tokens_details
+        .unwrap_or_default()
+        .cached_tokens;
+    let details = usage.completion_tokens_details.unwrap_or_default();
+    json!({
+        "input_tokens": input,
+        "input_tokens_details": {"cached_tokens": cached.unwrap_or(0)},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": details.reasoning_tokens.unwrap_or(0)},
+        "total_tokens": input.saturating_add(output),
+    })
+    .to_string()
 }

@@ -1,67 +1,15 @@
 //! Items of a request's `input` as the messages of a chat.
 
-use super::refused;
 use super::tools::chat_name;
+use crate::chat::{Content, Message, refused};
 use crate::error::RequestError;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Prefix of reasoning in `encrypted_content`, which is not encrypted, since it belongs to the
 /// client.
 pub(super) const PLAIN_REASONING: &str = "plain:";
-
-/// A message of a chat.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Message {
-    role: &'static str,
-    content: Option<Content>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Value>,
-    /// SGLang's and llama.cpp's name of it, and vLLM's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Value>),
-}
-
-impl Content {
-    fn has_text_only(&self) -> bool {
-        match self {
-            Content::Text(_) => true,
-            Content::Parts(parts) => parts.iter().all(|part| part["type"] == "text"),
-        }
-    }
-
-    /// All of its text, with a line break between parts.
-    fn text(&self) -> String {
-        match self {
-            Content::Text(text) => text.clone(),
-            Content::Parts(parts) => {
-                let texts = parts.iter().filter_map(|part| part["text"].as_str());
-                texts.collect::<Vec<_>>().join("\n")
-            }
-        }
-    }
-
-    /// Converts the content to plain text, if it only has text.
-    fn plain(self) -> Self {
-        if self.has_text_only() {
-            Content::Text(self.text())
-        } else {
-            self
-        }
-    }
-}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -204,8 +152,7 @@ impl Chat {
         let reasoning = self.reasoning.take();
         self.push("assistant", Some(content.plain()));
         if let Some(message) = self.messages.last_mut() {
-            message.reasoning.clone_from(&reasoning);
-            message.reasoning_content = reasoning;
+            message.set_reasoning(reasoning);
         }
     }
 
@@ -231,8 +178,7 @@ impl Chat {
         }
         if let Some(message) = self.messages.last_mut() {
             if reasoning.is_some() {
-                message.reasoning.clone_from(&reasoning);
-                message.reasoning_content = reasoning;
+                message.set_reasoning(reasoning);
             }
             message.tool_calls.push(call);
         }
@@ -253,11 +199,7 @@ impl Chat {
     }
 
     fn push(&mut self, role: &'static str, content: Option<Content>) {
-        self.messages.push(Message {
-            role,
-            content,
-            ..Message::default()
-        });
+        self.messages.push(Message::new(role, content));
     }
 }
 
@@ -293,13 +235,8 @@ fn content(content: Option<&RawValue>, param: &str) -> Result<Content, RequestEr
     let parts: Vec<Part<'_>> = serde_json::from_str(content).map_err(wrong)?;
     let parts = parts.into_iter().enumerate();
     let parts = parts.map(|(at, part)| chat_part(part, &format!("{param}[{at}]")));
-    let mut parts = parts.collect::<Result<Vec<Value>, RequestError>>()?;
-    if let [Value::Object(part)] = parts.as_mut_slice()
-        && let Some(Value::String(text)) = part.remove("text")
-    {
-        return Ok(Content::Text(text));
-    }
-    Ok(Content::Parts(parts))
+    let parts = parts.collect::<Result<Vec<Value>, RequestError>>()?;
+    Ok(Content::of_parts(parts))
 }
 
 fn chat_part(part: Part<'_>, param: &str) -> Result<Value, RequestError> {

@@ -1,9 +1,9 @@
 //! Tools of a request: those that the client runs become functions of a chat, under reversible
 //! names; those that a provider would run are removed.
 
-use super::refused;
+use crate::chat::{Function, read_list, refused};
 use crate::error::RequestError;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,8 +12,6 @@ use std::collections::BTreeMap;
 const NAMESPACE_END: &str = "__";
 /// Parameters of a function for a tool with free-text input.
 const FREE_TEXT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}"#;
-/// Parameters of a function that has none.
-const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The tool of a function of a chat.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -72,26 +70,9 @@ struct Tool<'a> {
     function: Option<&'a RawValue>,
 }
 
-#[derive(Serialize)]
-struct ChatTool<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-    parameters: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strict: Option<bool>,
-}
-
 /// The list without the tools that a provider would run; `None` if there are none.
 pub(super) fn without_hosted(tools: &RawValue) -> Result<Option<String>, RequestError> {
-    let all = list(tools)?;
+    let all = read_list(tools)?;
     let mut kept = Vec::with_capacity(all.len());
     for (at, tool) in all.iter().enumerate() {
         let param = format!("tools[{at}]");
@@ -108,10 +89,6 @@ fn is_own(kind: &str) -> bool {
     matches!(kind, "function" | "custom" | "namespace")
 }
 
-fn list(tools: &RawValue) -> Result<Vec<&RawValue>, RequestError> {
-    serde_json::from_str(tools.get()).map_err(|_| refused("tools", "`tools` must be a list"))
-}
-
 fn read<'a>(tool: &'a RawValue, param: &str) -> Result<Tool<'a>, RequestError> {
     serde_json::from_str(tool.get()).map_err(|error| {
         let message = format!("`{param}` is no tool, an object with a type: {error}");
@@ -123,7 +100,7 @@ impl ChatTools {
     /// Reads `tools`.
     pub(super) fn of(tools: &RawValue) -> Result<Self, RequestError> {
         let mut chat = Self::default();
-        for (at, tool) in list(tools)?.into_iter().enumerate() {
+        for (at, tool) in read_list(tools)?.into_iter().enumerate() {
             chat.add(None, tool, &format!("tools[{at}]"))?;
         }
         Ok(chat)
@@ -181,17 +158,19 @@ impl ChatTools {
         tool: &Tool<'_>,
     ) -> Result<(), RequestError> {
         let is_custom = tool.kind == "custom";
-        let own: &RawValue = constant(if is_custom { FREE_TEXT } else { NO_PARAMETERS })?;
+        let free_text: &RawValue = constant(FREE_TEXT)?;
         let chat_name = chat_name(namespace, name).into_owned();
         let function = Function {
             name: &chat_name,
             description: description(tool),
-            parameters: tool.parameters.filter(|_| !is_custom).unwrap_or(own),
+            parameters: if is_custom {
+                Some(free_text)
+            } else {
+                tool.parameters
+            },
             strict: tool.strict.filter(|_| !is_custom),
         };
-        let kind = "function";
-        let json = serde_json::to_string(&ChatTool { kind, function })
-            .map_err(|error| refused("tools", &format!("`tools` can't be written: {error}")))?;
+        let json = function.json()?;
         let stands_for = ToolName {
             name: name.to_owned(),
             namespace: namespace.map(str::to_owned),

@@ -1,0 +1,401 @@
+//! Tokens of answers, as their engines report them.
+
+use super::place::place;
+use super::play::played;
+use crate::remove_fields;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Choices of an answer.
+const CHOICES_MAX: usize = 1_024;
+/// Tokens of a choice.
+const CHOICE_TOKENS_MAX: usize = 1 << 23;
+
+/// Longest text of a choice.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// What the client did not ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hidden {
+    pub(super) ids: bool,
+    pub(super) logprobs: bool,
+    /// The usage at the end of a stream.
+    pub(super) usage: bool,
+}
+
+/// Reads tokens from an answer, and hides them.
+#[derive(Debug)]
+pub struct TokenReader {
+    hidden: Hidden,
+    /// The engine writes null for ids that it was not asked for.
+    nulls: bool,
+    tokens: AnswerTokens,
+    /// What an answer has that can't be read.
+    fault: Option<&'static str>,
+}
+
+/// Tokens of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AnswerTokens {
+    /// Ids of the prompt; empty if the engine reports none.
+    pub prompt: Vec<i32>,
+    /// The prompt as the engine tokenised it, if it reports text.
+    pub prompt_text: Option<String>,
+    /// What was sampled, by the number of the choice.
+    pub choices: BTreeMap<u64, ChoiceTokens>,
+    /// Prompt tokens by the engine's own count.
+    pub prompt_tokens: Option<u64>,
+    /// Output tokens by the engine's own count.
+    pub output_tokens: Option<u64>,
+}
+
+/// Tokens of a choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChoiceTokens {
+    /// Their ids.
+    pub ids: Vec<i32>,
+    /// Their log-probabilities.
+    pub logprobs: Vec<f32>,
+    /// The answer's text, without thinking and calls; cut off after 1 MiB.
+    pub text: String,
+}
+
+/// The client's part of an event.
+#[derive(Debug, PartialEq)]
+pub enum Shown {
+    /// All of it.
+    All,
+    /// This.
+    Part(Vec<u8>),
+    /// Nothing.
+    Nothing,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    prompt_token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+    usage: Option<Usage>,
+    #[serde(borrow)]
+    sglext: Option<&'a RawValue>,
+    #[serde(borrow, rename = "__verbose")]
+    verbose: Option<&'a RawValue>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Usage {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    prompt_token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    logprobs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    message: Option<Said<'a>>,
+    #[serde(borrow)]
+    delta: Option<Said<'a>>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Said<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+}
+
+/// SGLang's last event of a stream.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Extension {
+    input_ids: Vec<i32>,
+    output_ids: Vec<Vec<i32>>,
+}
+
+/// llama.cpp's own form of an answer.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Verbose {
+    prompt: Option<String>,
+    tokens: Vec<i32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Logprobs {
+    /// Of chat.
+    content: Option<Vec<Entry>>,
+    /// Of completions.
+    token_logprobs: Option<Vec<Option<f32>>>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    /// llama.cpp's addition.
+    id: Option<i32>,
+    logprob: Option<f32>,
+}
+
+/// A field that is hidden.
+struct Field {
+    place: Range<usize>,
+    value: Range<usize>,
+    is_null: bool,
+}
+
+impl TokenReader {
+    pub(super) fn new(hidden: Hidden, nulls: bool) -> Self {
+        Self {
+            hidden,
+            nulls,
+            tokens: AnswerTokens::default(),
+            fault: None,
+        }
+    }
+
+    /// Reads a whole answer; returns the client's part of it, if that is another.
+    pub fn whole(&mut self, body: &[u8]) -> Option<Vec<u8>> {
+        match self.read(body) {
+            Shown::Part(part) => Some(part),
+            Shown::All | Shown::Nothing => None,
+        }
+    }
+
+    /// Reads an event of a stream.
+    pub fn event(&mut self, event: &[u8]) -> Shown {
+        self.read(event)
+    }
+
+    /// The client's part of a whole answer as a stream.
+    pub fn played(&self, whole: &[u8]) -> Option<Vec<u8>> {
+        played(whole, !self.hidden.usage)
+    }
+
+    /// The tokens, or what was wrong with them.
+    ///
+    /// # Errors
+    /// What could not be read, in words.
+    pub fn finish(self) -> Result<AnswerTokens, &'static str> {
+        match self.fault {
+            None => Ok(self.tokens),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    fn read(&mut self, body: &[u8]) -> Shown {
+        let Ok(text) = str::from_utf8(body) else {
+            return Shown::All;
+        };
+        let Ok(answer) = serde_json::from_str::<Answer<'_>>(text) else {
+            // The end of a stream, or nothing that has tokens.
+            if text.trim_start().starts_with('{') {
+                self.fault = Some("the engine's answer is no chat completion");
+            }
+            return Shown::All;
+        };
+        self.take(&answer);
+        let is_extra =
+            answer.choices.is_empty() && (answer.usage.is_some() || answer.sglext.is_some());
+        let shows_usage = answer.usage.is_some() && !self.hidden.usage;
+        if is_extra && !shows_usage && (self.hidden.usage || answer.sglext.is_some()) {
+            return Shown::Nothing;
+        }
+        let fields = self.fields(text, &answer);
+        if fields.is_empty() {
+            return Shown::All;
+        }
+        Shown::Part(without(body, fields))
+    }
+
+    fn take(&mut self, answer: &Answer<'_>) {
+        let prompts = answer
+            .choices
+            .iter()
+            .filter_map(|choice| choice.prompt_token_ids);
+        for ids in answer.prompt_token_ids.into_iter().chain(prompts) {
+            self.take_prompt(ids);
+        }
+        for (position, choice) in (0..).zip(&answer.choices) {
+            self.take_choice(choice.index.unwrap_or(position), choice);
+        }
+        if let Some(usage) = answer.usage {
+            self.tokens.prompt_tokens = usage.prompt_tokens.or(self.tokens.prompt_tokens);
+            self.tokens.output_tokens = usage.completion_tokens.or(self.tokens.output_tokens);
+        }
+        if let Some(extension) = answer.sglext {
+            self.take_extension(extension);
+        }
+        if let Some(verbose) = answer.verbose {
+            self.take_verbose(verbose);
+        }
+    }
+
+    fn take_extension(&mut self, extension: &RawValue) {
+        let Ok(extension) = serde_json::from_str::<Extension>(extension.get()) else {
+            return self.fault("the ids in `sglext` are no lists of numbers");
+        };
+        if !extension.input_ids.is_empty() {
+            self.tokens.prompt = extension.input_ids;
+        }
+        for (index, ids) in (0..).zip(extension.output_ids) {
+            if let Some(choice) = self.choice(index) {
+                choice.ids = ids;
+            }
+        }
+    }
+
+    /// The list of log-probabilities lacks tokens that end within a character.
+    fn take_verbose(&mut self, verbose: &RawValue) {
+        let Ok(verbose) = serde_json::from_str::<Verbose>(verbose.get()) else {
+            return self.fault("the ids in `__verbose` are no numbers");
+        };
+        self.tokens.prompt_text = verbose.prompt;
+        let choices = &mut self.tokens.choices;
+        if let (1, Some(choice)) = (choices.len(), choices.get_mut(&0)) {
+            choice.ids = verbose.tokens;
+        }
+    }
+
+    fn take_prompt(&mut self, ids: &RawValue) {
+        let Some(ids) = ids_of(ids.get()) else {
+            return self.fault("the ids of the prompt are no numbers");
+        };
+        if self.tokens.prompt.is_empty() {
+            self.tokens.prompt = ids;
+        } else if !ids.is_empty() && ids != self.tokens.prompt {
+            self.fault("the choices have different prompts");
+        }
+    }
+
+    fn take_choice(&mut self, index: u64, choice: &Choice<'_>) {
+        let listed = choice.token_ids.or(choice.response_token_ids);
+        let ids = listed.map(|ids| ids_of(ids.get()));
+        if ids == Some(None) {
+            return self.fault("the ids of the output are no numbers");
+        }
+        let ids = ids.flatten();
+        let logprobs = choice
+            .logprobs
+            .map(|all| serde_json::from_str::<Logprobs>(all.get()));
+        let Ok(logprobs) = logprobs.transpose() else {
+            return self.fault("the log-probabilities are no numbers");
+        };
+        let logprobs = logprobs.unwrap_or_default();
+        let Some(known) = self.choice(index) else {
+            return self.fault("it has too many choices or tokens");
+        };
+        let said = [&choice.message, &choice.delta].into_iter().flatten();
+        let said = said.filter_map(|said| said.content).chain(choice.text);
+        for text in said.filter_map(|text| serde_json::from_str::<String>(text.get()).ok()) {
+            if known.text.len() + text.len() <= TEXT_BYTES_MAX {
+                known.text.push_str(&text);
+            }
+        }
+        let has_ids = ids.is_some();
+        known.ids.extend(ids.unwrap_or_default());
+        let missing = || f32::NEG_INFINITY;
+        for entry in logprobs.content.into_iter().flatten() {
+            known.logprobs.push(entry.logprob.unwrap_or_else(missing));
+            known.ids.extend(entry.id.filter(|_| !has_ids));
+        }
+        let scores = logprobs.token_logprobs.into_iter().flatten();
+        known
+            .logprobs
+            .extend(scores.map(|p| p.unwrap_or_else(missing)));
+    }
+
+    fn choice(&mut self, index: u64) -> Option<&mut ChoiceTokens> {
+        let choices = &mut self.tokens.choices;
+        let is_full = choices.len() >= CHOICES_MAX && !choices.contains_key(&index);
+        let tokens: usize = choices.get(&index).map_or(0, |choice| choice.ids.len());
+        let fits = !is_full && tokens < CHOICE_TOKENS_MAX;
+        fits.then(|| choices.entry(index).or_default())
+    }
+
+    fn fault(&mut self, fault: &'static str) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// The fields of an answer that its client did not ask for.
+    fn fields(&self, text: &str, answer: &Answer<'_>) -> Vec<Field> {
+        let mut fields = Vec::new();
+        let mut hide = |name: &str, value: Option<&RawValue>, is_null: bool| {
+            fields.extend(value.map(|value| {
+                let place = place(text, name, value);
+                let value = place.end - value.get().len()..place.end;
+                Field {
+                    place,
+                    value,
+                    is_null,
+                }
+            }));
+        };
+        let (ids, nulls) = (self.hidden.ids, self.nulls);
+        if ids {
+            hide("prompt_token_ids", answer.prompt_token_ids, nulls);
+        }
+        hide("sglext", answer.sglext, false);
+        hide("__verbose", answer.verbose, false);
+        for choice in &answer.choices {
+            if ids {
+                hide("prompt_token_ids", choice.prompt_token_ids, nulls);
+                hide("token_ids", choice.token_ids, nulls);
+                hide("response_token_ids", choice.response_token_ids, false);
+            }
+            if self.hidden.logprobs {
+                hide("logprobs", choice.logprobs, true);
+            }
+        }
+        fields.sort_by_key(|field| field.place.start);
+        fields
+    }
+}
+
+/// A list of ids, valid JSON: prompts have many thousands, with each step again.
+fn ids_of(list: &str) -> Option<Vec<i32>> {
+    let list = list.strip_prefix('[')?.strip_suffix(']')?;
+    let mut ids = Vec::with_capacity(list.len() / 4);
+    if list.trim().is_empty() {
+        return Some(ids);
+    }
+    for id in list.split(',') {
+        let mut value = 0_i32;
+        for digit in id.trim().bytes() {
+            let digit = digit
+                .is_ascii_digit()
+                .then_some(i32::from(digit) - i32::from(b'0'))?;
+            value = value.checked_mul(10)?.checked_add(digit)?;
+        }
+        ids.push(value);
+    }
+    Some(ids)
+}
+
+/// The body without these fields, which are in ascending order.
+fn without(body: &[u8], fields: Vec<Field>) -> Vec<u8> {
+    let mut left = body.to_vec();
+    for field in fields.into_iter().rev() {
+        if field.is_null {
+            left.splice(field.value, *b"null");
+        } else {
+            left = remove_fields(&left, [field.place]);
+        }
+    }
+    left
+}
