@@ -157,6 +157,12 @@ impl Job {
             TrainingEvent::MemberEnded { report, .. } if !found.admits(report) => {
                 Err(TrainingError::Ended(member.program.clone()))
             }
+            // What it sampled after that is not trained.
+            TrainingEvent::StepCaptured { .. } | TrainingEvent::CaptureFailed { .. }
+                if found.sample.is_some() =>
+            {
+                Err(TrainingError::Ended(member.program.clone()))
+            }
             _ => Ok(()),
         }
     }

@@ -35,6 +35,11 @@ pub enum TrainingCommand {
         /// The member.
         member: MemberRef,
     },
+    /// A member ended well, and its sample is to be assembled from its captured steps.
+    AssembleMember {
+        /// The member.
+        member: MemberRef,
+    },
     /// A member will not be trained: what was stored of it can go, and if it still runs, its client
     /// is told and further steps are refused.
     DropMember {

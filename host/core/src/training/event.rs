@@ -4,6 +4,7 @@ use crate::daemon::kinds;
 use crate::training::group::{Report, Reward};
 use crate::training::settings::JobSettings;
 use serde::{Deserialize, Serialize};
+use treadle_model::StepId;
 
 /// A member of a group, by its program.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,25 @@ pub enum TrainingEvent {
         /// What it said.
         #[serde(flatten)]
         report: Report,
+    },
+    /// The tokens of a member's step were captured. They are durable.
+    StepCaptured {
+        /// The member.
+        member: MemberRef,
+        /// The step.
+        step: StepId,
+        /// Digest of what is stored of it.
+        digest: Box<str>,
+        /// Tokens that it sampled.
+        tokens: u64,
+    },
+    /// The tokens of a step could not be captured, or no sample made of those that were: the member
+    /// is not trained, unless its client reports its sample.
+    CaptureFailed {
+        /// The member.
+        member: MemberRef,
+        /// A short cause, in words.
+        cause: Box<str>,
     },
     /// A member has its reward; a later one replaces it until the group is in a batch.
     RewardGiven {
@@ -139,6 +159,8 @@ kinds! {
         MemberArrived = "member_arrived",
         MemberLeft = "member_left",
         MemberEnded = "member_ended",
+        StepCaptured = "step_captured",
+        CaptureFailed = "capture_failed",
         RewardGiven = "reward_given",
         RewardFailed = "reward_failed",
         BatchRequested = "batch_requested",
@@ -165,6 +187,8 @@ impl TrainingEvent {
             Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
+            | Self::StepCaptured { member, .. }
+            | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. } => &member.job,
         }
@@ -176,6 +200,8 @@ impl TrainingEvent {
             Self::MemberArrived { member, .. }
             | Self::MemberLeft { member }
             | Self::MemberEnded { member, .. }
+            | Self::StepCaptured { member, .. }
+            | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. } => Some(member),
             _ => None,

@@ -22,6 +22,8 @@ pub enum End {
     RewardFailed,
     /// Its client reported a failure of its own.
     ClientFailed,
+    /// The tokens of a step could not be captured.
+    CaptureFailed,
     /// It was too old to be trained.
     Cut,
 }
@@ -122,6 +124,12 @@ pub struct Member {
     pub sample: Option<Box<str>>,
     /// Digest of what else its client said of it.
     pub info: Option<Box<str>>,
+    /// Steps whose tokens were captured.
+    #[serde(default)]
+    pub captured: u32,
+    /// The tokens of a step could not be captured.
+    #[serde(default)]
+    pub incomplete: bool,
     /// When it is lost, if its client samples it, or if something of it is missing after its end.
     pub deadline: Option<Timestamp>,
 }
@@ -138,8 +146,21 @@ impl Member {
             reward: None,
             sample: None,
             info: None,
+            captured: 0,
+            incomplete: false,
             deadline,
         }
+    }
+
+    /// Whether its client samples it, as long as it runs.
+    pub fn is_direct(&self) -> bool {
+        self.end.is_none() && self.deadline.is_some()
+    }
+
+    /// Whether it ended well, and only its captured steps can tell its tokens.
+    pub(crate) fn is_to_be_assembled(&self) -> bool {
+        let is_open = self.has_ended_well() && self.sample.is_none();
+        is_open && self.captured > 0 && !self.incomplete
     }
 
     /// Whether a report adds to what is known, and contradicts nothing.

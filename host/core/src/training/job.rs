@@ -289,37 +289,53 @@ impl Job {
         let is_complete = |m: &Member| {
             m.has_ended_well()
                 && (!self.settings.rewarded || m.reward.is_some())
-                && (!self.settings.captured || m.sample.is_some())
+                && (!self.settings.captured() || m.sample.is_some())
         };
         !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
     }
 
     /// Whether a member ended well and its reward is to be computed.
-    pub(crate) fn needs_score(&self, key: &str, program: &str) -> bool {
+    fn needs_score(&self, key: &str, program: &str) -> bool {
         let group = self.groups.get(key);
         let member = group.and_then(|group| group.members.get(program));
-        let is_open = |member: &Member| member.has_ended_well() && member.reward.is_none();
+        let is_open = |m: &Member| {
+            let is_whole = !self.settings.captured() || m.sample.is_some();
+            m.has_ended_well() && m.reward.is_none() && is_whole
+        };
         self.settings.reward.is_some() && member.is_some_and(is_open)
     }
 
-    /// Members whose rewards are to be computed.
-    pub(crate) fn scores(&self, name: &str) -> Vec<TrainingCommand> {
-        if self.settings.reward.is_none() {
+    /// Whether a member ended well and its sample is to be assembled from its captured steps.
+    fn needs_sample(&self, key: &str, program: &str) -> bool {
+        let group = self.groups.get(key);
+        let member = group.and_then(|group| group.members.get(program));
+        self.settings.captured() && member.is_some_and(Member::is_to_be_assembled)
+    }
+
+    /// What is to be computed of a member that ended.
+    pub(crate) fn wants(&self, at: &MemberRef) -> Option<TrainingCommand> {
+        let member = at.clone();
+        if self.needs_sample(&at.group, &at.program) {
+            return Some(TrainingCommand::AssembleMember { member });
+        }
+        let is_scored = self.needs_score(&at.group, &at.program);
+        is_scored.then_some(TrainingCommand::ScoreMember { member })
+    }
+
+    /// What is to be computed of all members.
+    pub(crate) fn wanted_of_members(&self, name: &str) -> Vec<TrainingCommand> {
+        if self.settings.reward.is_none() && !self.settings.captured() {
             return Vec::new();
         }
         let members = self.groups.iter().flat_map(|(key, group)| {
             let programs = group.members.keys();
-            programs.map(move |program| (key, program))
-        });
-        let open = members.filter(|(key, program)| self.needs_score(key, program));
-        open.map(|(key, program)| TrainingCommand::ScoreMember {
-            member: MemberRef {
+            programs.map(move |program| MemberRef {
                 job: name.into(),
                 group: key.clone(),
                 program: program.clone(),
-            },
-        })
-        .collect()
+            })
+        });
+        members.filter_map(|at| self.wants(&at)).collect()
     }
 
     /// Whether the next batch waits for a group that would be too old afterwards. Once its

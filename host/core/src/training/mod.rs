@@ -42,7 +42,7 @@ pub use finished::Finished;
 pub use group::{End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
 pub use settings::{
-    BATCH_GROUPS_MAX, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
+    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
 };
 pub use state::{Begun, Held, State};
 
@@ -102,7 +102,13 @@ impl Training {
         let Some(member) = self.running(program) else {
             return;
         };
-        let end = if whole { End::Completed } else { End::Aborted };
+        let known = self.state.member(&member);
+        let is_incomplete = known.is_some_and(|m| m.incomplete && m.sample.is_none());
+        let end = match whole {
+            true if is_incomplete => End::CaptureFailed,
+            true => End::Completed,
+            false => End::Aborted,
+        };
         self.end(&member, &Report::of(end, tokens, turns));
     }
 
@@ -112,7 +118,7 @@ impl Training {
         };
         let newest = job.version.unwrap_or(u64::MAX);
         let timeout = Span::from_secs(job.settings.member_timeout_s);
-        let (rewarded, captured) = (job.settings.rewarded, job.settings.captured);
+        let (rewarded, captured) = (job.settings.rewarded, job.settings.captured());
         let end = report.end;
         let mut deadline = None;
         let mut commands = job.change(&at.group, &at.program, |member| {
@@ -137,11 +143,10 @@ impl Training {
         });
         let due = deadline.map(|deadline| (deadline, at.program.clone()));
         self.state.deadlines.extend(due);
-        if !end.is_trained() {
+        if end.is_trained() {
+            commands.extend(job.wants(at));
+        } else {
             commands.extend(job.lose(&at.group, &at.program, end));
-        } else if job.needs_score(&at.group, &at.program) {
-            let member = at.clone();
-            commands.push(TrainingCommand::ScoreMember { member });
         }
         self.carry(commands);
         self.touched.insert(at.job.clone());
@@ -203,7 +208,9 @@ impl Training {
                         }
                     }
                 }
-                TrainingCommand::AdmitMember { .. } | TrainingCommand::ScoreMember { .. } => {}
+                TrainingCommand::AdmitMember { .. }
+                | TrainingCommand::AssembleMember { .. }
+                | TrainingCommand::ScoreMember { .. } => {}
             }
             self.commands.push_back(command);
         }
@@ -221,7 +228,7 @@ impl Training {
         }
         self.touched.extend(self.state.jobs.keys().cloned());
         for (name, job) in &self.state.jobs {
-            self.commands.extend(job.scores(name));
+            self.commands.extend(job.wanted_of_members(name));
         }
     }
 
@@ -261,8 +268,8 @@ impl Training {
                 let settings = settings.as_ref().clone().within_bounds();
                 self.state.declare(name, settings);
                 let job = self.state.jobs.get(name);
-                self.commands
-                    .extend(job.into_iter().flat_map(|job| job.scores(name)));
+                let wanted = job.into_iter().flat_map(|job| job.wanted_of_members(name));
+                self.commands.extend(wanted);
             }
             TrainingEvent::JobRemoved { .. } => {
                 let commands = self.state.remove_job(name);
@@ -282,13 +289,23 @@ impl Training {
                     self.end(member, report);
                 }
             }
-            TrainingEvent::RewardFailed { member, .. } => {
-                let job = self.state.jobs.get_mut(name);
-                let lost = job.map(|j| j.lose(&member.group, &member.program, End::RewardFailed));
-                self.carry(lost.unwrap_or_default());
+            TrainingEvent::RewardFailed { member, .. } => self.lose(member, End::RewardFailed),
+            TrainingEvent::CaptureFailed { member, .. } => {
+                let known = self.state.member(member);
+                if known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
+                    self.lose(member, End::CaptureFailed);
+                } else {
+                    self.change_job(name, event);
+                }
             }
             _ => self.change_job(name, event),
         }
+    }
+
+    fn lose(&mut self, at: &MemberRef, end: End) {
+        let job = self.state.jobs.get_mut(&at.job);
+        let lost = job.map(|job| job.lose(&at.group, &at.program, end));
+        self.carry(lost.unwrap_or_default());
     }
 
     fn change_job(&mut self, name: &str, event: &TrainingEvent) {
@@ -307,6 +324,12 @@ impl Training {
                 commands = job.change(&member.group, &member.program, |m| {
                     m.reward = Some(*reward);
                 });
+            }
+            TrainingEvent::StepCaptured { member, .. } => {
+                commands = job.change(&member.group, &member.program, |m| m.captured += 1);
+            }
+            TrainingEvent::CaptureFailed { member, .. } => {
+                commands = job.change(&member.group, &member.program, |m| m.incomplete = true);
             }
             TrainingEvent::BatchRequested { batch, .. } => {
                 job.requested = job.requested.max(*batch);

@@ -24,6 +24,18 @@ pub enum Stale {
     Wait,
 }
 
+/// What is captured of the steps that treadle forwards.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capture {
+    /// Nothing.
+    #[default]
+    None,
+    /// Token ids and log-probabilities, and members wait for their sample before their group is
+    /// ready.
+    Tokens,
+}
+
 /// What a training run is made of. Lags and versions count training steps: version `n` is what
 /// training on batch `n` made, and batch `k` is trained on version `k - 1`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -47,8 +59,8 @@ pub struct JobSettings {
     pub starved_after: u32,
     /// Members wait for a reward before their group is ready.
     pub rewarded: bool,
-    /// Members wait for their sample before their group is ready.
-    pub captured: bool,
+    /// What is captured; without it members need no sample.
+    pub capture: Capture,
     /// A member that its client samples, and that has not ended this many seconds after it began, is
     /// lost.
     pub member_timeout_s: u64,
@@ -68,7 +80,7 @@ impl Default for JobSettings {
             failures_max: 8,
             starved_after: 3,
             rewarded: true,
-            captured: false,
+            capture: Capture::None,
             member_timeout_s: 3_600,
             reward: None,
         }
@@ -84,6 +96,11 @@ impl JobSettings {
         self.pipeline = self.pipeline.min(self.lag_max);
         self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
         self
+    }
+
+    /// Whether a member needs a sample before its group is ready.
+    pub fn captured(&self) -> bool {
+        self.capture == Capture::Tokens
     }
 
     /// The first number that is out of its bounds, with these. More batches begun ahead than

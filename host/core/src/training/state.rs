@@ -131,6 +131,14 @@ impl State {
         group.members.get(&at.program)
     }
 
+    /// Whether the steps of a program are captured: it is a member that its client does not sample.
+    pub fn captures(&self, at: &MemberRef) -> bool {
+        let job = self.jobs.get(&at.job);
+        let member = self.member(at);
+        let runs = |member: &Member| member.end.is_none() && !member.is_direct();
+        job.is_some_and(|job| job.settings.captured()) && member.is_some_and(runs)
+    }
+
     /// The member whose deadline this is, with how it is lost, if anything of it is missing.
     pub(crate) fn due(&self, program: &str, deadline: Timestamp) -> Option<(MemberRef, End)> {
         let (job, group) = self.members.get(program)?;
@@ -141,7 +149,7 @@ impl State {
         };
         let member = self.member(&at)?;
         let settings = &self.jobs.get(job)?.settings;
-        let lacks = member.lacks(settings.rewarded, settings.captured);
+        let lacks = member.lacks(settings.rewarded, settings.captured());
         let is_open = member.end.is_none() || lacks;
         let end = if lacks {
             End::RewardFailed

@@ -24,6 +24,8 @@ struct Run {
     served: Vec<(u64, Vec<Box<str>>)>,
     /// Programs whose rewards are to be computed.
     scored: Vec<Box<str>>,
+    /// Programs whose samples are to be assembled.
+    assembled: Vec<Box<str>>,
 }
 
 impl Run {
@@ -35,6 +37,7 @@ impl Run {
             cut: Vec::new(),
             served: Vec::new(),
             scored: Vec::new(),
+            assembled: Vec::new(),
         };
         run.event(&TrainingEvent::JobDeclared {
             job: "job".into(),
@@ -91,6 +94,7 @@ impl Run {
                 }
                 TrainingCommand::AdmitMember { program, .. } => self.admitted.push(program),
                 TrainingCommand::ScoreMember { member } => self.scored.push(member.program),
+                TrainingCommand::AssembleMember { member } => self.assembled.push(member.program),
                 TrainingCommand::DropMember { .. } => {}
             }
         }

@@ -134,7 +134,9 @@ impl Bystander {
                 self.begun.remove(&program).expect("it began");
                 self.ended.remove(&program);
             }
-            TrainingCommand::ScoreMember { .. } => panic!("no rewards are computed"),
+            TrainingCommand::ScoreMember { .. } | TrainingCommand::AssembleMember { .. } => {
+                panic!("nothing is computed")
+            }
             TrainingCommand::ServeBatch { batch, groups, .. } => {
                 let last = self.served.keys().max().copied().unwrap_or(0);
                 assert_eq!(batch, last + 1, "batches have no gaps");

@@ -23,6 +23,7 @@ pub use queries::{
 };
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
 pub(crate) use training::Train;
+pub use training::{CapturedVersion, MemberWork};
 
 use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
@@ -34,7 +35,6 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::bindings::{BindingEvent, ChangeError};
-use treadle_core::training::MemberRef;
 use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
@@ -118,7 +118,7 @@ pub struct DriverHandle {
     /// Counts what happened to training runs since the driver started.
     training_changes: watch::Receiver<u64>,
     /// Members whose rewards are to be computed.
-    scores: Arc<Mutex<Option<mpsc::UnboundedReceiver<MemberRef>>>>,
+    member_work: Arc<Mutex<Option<mpsc::UnboundedReceiver<MemberWork>>>>,
 }
 
 impl DriverHandle {
@@ -127,13 +127,13 @@ impl DriverHandle {
         last_step: u64,
         ended: watch::Receiver<()>,
         training_changes: watch::Receiver<u64>,
-        scores: mpsc::UnboundedReceiver<MemberRef>,
+        member_work: mpsc::UnboundedReceiver<MemberWork>,
     ) -> Self {
         Self {
             inputs,
             ended,
             training_changes,
-            scores: Arc::new(Mutex::new(Some(scores))),
+            member_work: Arc::new(Mutex::new(Some(member_work))),
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
             next_connection: Arc::default(),
         }

@@ -71,7 +71,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let (running, ended) = watch::channel(());
     let (training_changes, changes) = watch::channel(0);
-    let (scores, wanted) = unbounded_channel();
+    let (work, wanted) = unbounded_channel();
     let last_step = options.core.programs().last_step;
     let handle = DriverHandle::new(inputs, last_step, ended, changes, wanted);
     let from = scheduler::Options {
@@ -93,7 +93,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
-        training: Waiting::new(training_changes, scores),
+        training: Waiting::new(training_changes, work),
         committed: Vec::new(),
         backlog: Backlog {
             handling: options.replay_time,

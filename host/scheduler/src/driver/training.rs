@@ -24,20 +24,33 @@ pub(crate) struct Train {
     pub(super) any_group: bool,
 }
 
+/// What is to be computed of a member that ended.
+#[derive(Clone, Debug)]
+pub enum MemberWork {
+    /// Its reward.
+    Score(MemberRef),
+    /// Its sample, from its captured steps.
+    Assemble(MemberRef),
+}
+
+/// The version of the weights that engines have, if the trainer reported one since it went back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CapturedVersion(pub Option<u64>);
+
 /// Handlers that wait for training runs.
 pub(crate) struct Waiting {
     /// By the programs that may not begin yet.
     members: HashMap<Box<str>, Vec<oneshot::Sender<Begun>>>,
     changes: watch::Sender<u64>,
-    scores: UnboundedSender<MemberRef>,
+    work: UnboundedSender<MemberWork>,
 }
 
 impl Waiting {
-    pub(super) fn new(changes: watch::Sender<u64>, scores: UnboundedSender<MemberRef>) -> Self {
+    pub(super) fn new(changes: watch::Sender<u64>, work: UnboundedSender<MemberWork>) -> Self {
         Self {
             members: HashMap::new(),
             changes,
-            scores,
+            work,
         }
     }
 
@@ -59,8 +72,11 @@ impl Waiting {
                 }
             }
             TrainingCommand::ScoreMember { member } => {
-                // Without a receiver no rewards are computed.
-                let _ = self.scores.send(member.clone());
+                // Without a receiver nothing is computed.
+                let _ = self.work.send(MemberWork::Score(member.clone()));
+            }
+            TrainingCommand::AssembleMember { member } => {
+                let _ = self.work.send(MemberWork::Assemble(member.clone()));
             }
             TrainingCommand::ServeBatch { .. } | TrainingCommand::DropMember { .. } => {}
         }
@@ -254,6 +270,24 @@ impl DriverHandle {
         Ok(checked)
     }
 
+    /// The version in service for a member whose steps are captured; `None` if they are not. It need
+    /// not be on record yet.
+    ///
+    /// # Errors
+    /// The driver has stopped.
+    pub async fn captured_version(
+        &self,
+        member: MemberRef,
+    ) -> Result<Option<CapturedVersion>, DriverStopped> {
+        let read = self.read(move |view| {
+            let training = view.core.training();
+            let job = training.jobs.get(&member.job)?;
+            let version = CapturedVersion(job.version);
+            training.captures(&member).then_some(version)
+        });
+        read.await
+    }
+
     /// Reads the state of training runs. What was read is on record when this completes.
     ///
     /// # Errors
@@ -267,11 +301,14 @@ impl DriverHandle {
         Ok(read)
     }
 
-    /// Members whose rewards are to be computed, each as it ends, and again after a restart. Only the
-    /// first call has them.
-    pub fn take_scores(&self) -> Option<UnboundedReceiver<MemberRef>> {
-        let mut scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner);
-        scores.take()
+    /// What is to be computed of members, of each as it ends, and again after a restart. Only the
+    /// first call has it.
+    pub fn take_member_work(&self) -> Option<UnboundedReceiver<MemberWork>> {
+        let mut work = self
+            .member_work
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        work.take()
     }
 
     /// Changes whenever something happened to a training run; [`DriverHandle::training`] waits until

@@ -1,6 +1,7 @@
 //! What goes wrong at the edges: clients that leave, programs that come back, trainers that retry.
 
 use super::*;
+use treadle_model::StepId;
 
 /// One sample of each prompt first: none of the groups would ever be complete if members, not
 /// groups, were counted.
@@ -223,4 +224,94 @@ fn rewards_are_computed_for_members_that_ended_well_without_one() {
     run.machine.daemon(&DaemonEvent::DaemonRestarted);
     run.settle();
     assert_eq!(run.scored, [second.clone(), second], "it was under way");
+}
+
+#[test]
+fn samples_are_assembled_from_captured_steps_before_rewards_are_computed() {
+    let mut run = Run::new(JobSettings {
+        reward: Some("{}".into()),
+        rewarded: true,
+        capture: Capture::Tokens,
+        ..Run::settings(1)
+    });
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    assert!(run.machine.state().captures(&member));
+    run.notice(&Notice::FirstToken {
+        program: program.clone(),
+    });
+    run.event(&TrainingEvent::StepCaptured {
+        member: member.clone(),
+        step: StepId(1),
+        digest: "d".into(),
+        tokens: 3,
+    });
+    run.notice(&over(&program));
+    assert!(!run.machine.state().captures(&member), "it is over");
+    assert_eq!(run.assembled, std::slice::from_ref(&program));
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    assert_eq!(run.assembled.len(), 2, "it was under way");
+    assert!(run.scored.is_empty(), "there is no sample yet");
+    let report = Report {
+        sample: Some("s".into()),
+        ..Report::of(End::Completed, 3, 1)
+    };
+    run.event(&TrainingEvent::MemberEnded { member, report });
+    assert_eq!(run.scored, [program]);
+}
+
+#[test]
+fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
+    let settings = || JobSettings {
+        capture: Capture::Tokens,
+        ..Run::settings(1)
+    };
+    let failed = |member: &MemberRef| TrainingEvent::CaptureFailed {
+        member: member.clone(),
+        cause: "no ids".into(),
+    };
+    let lost = |run: &Run| run.job().account.lost[&End::CaptureFailed].members;
+    let mut run = Run::new(settings());
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    run.notice(&Notice::FirstToken {
+        program: program.clone(),
+    });
+    run.event(&failed(&member));
+    assert!(
+        run.machine.state().members.contains_key(&program),
+        "it runs on"
+    );
+    run.notice(&over(&program));
+    assert_eq!(lost(&run), 1);
+    assert_eq!(run.job().wanted().next(), Some(("a", 2)));
+
+    // What was captured can't be assembled after all.
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    run.event(&Run::ended("a", &program, End::Completed));
+    run.event(&failed(&member));
+    assert_eq!(lost(&run), 2);
+
+    // Its client has its own sample.
+    let program = run.open("a");
+    let member = Run::member("a", &program);
+    run.event(&failed(&member));
+    let report = Report {
+        sample: Some("s".into()),
+        ..Report::of(End::Completed, 3, 1)
+    };
+    run.event(&TrainingEvent::MemberEnded { member, report });
+    assert_eq!(lost(&run), 2);
+    assert!(run.machine.state().members.contains_key(&program));
+}
+
+fn over(program: &str) -> Notice {
+    Notice::ProgramOver {
+        program: program.into(),
+        whole: true,
+        tokens: 3,
+        steps: 1,
+    }
 }
