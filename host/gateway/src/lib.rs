@@ -5,6 +5,7 @@
 //! for a disk.
 
 mod bodies;
+mod captures;
 mod count_tokens;
 mod excerpt;
 mod forward;
@@ -22,6 +23,7 @@ mod trace;
 mod withdraw;
 
 pub use bodies::{Counted, PayloadWriter};
+pub use captures::Captures;
 pub use count_tokens::count_tokens;
 pub use forward::{forward, forward_body};
 pub use identity::Identities;

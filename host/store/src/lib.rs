@@ -37,6 +37,7 @@ mod examine;
 mod leadership;
 mod options;
 mod page;
+mod payload_room;
 mod postgres;
 mod rows;
 mod schema;
@@ -57,6 +58,7 @@ pub use page::{
     ActionPage, DecisionPage, EventPage, ListedPage, Order, ProgramColumn, ProgramCursor,
     ProgramPage, Pruned, Retention, SamplePage, SeqPage, StepColumn, StepCursor, StepPage,
 };
+pub use payload_room::{NoRoom, PayloadRoom};
 pub use rows::{
     Batch, BindingSet, LengthRow, ListedStep, Placeholder, RefusedRow, RewardRow, WeightRow,
 };

@@ -4,6 +4,8 @@
 //! An attempt may be repeated until the first byte of a response has reached the client, never
 //! after.
 
+use super::capture::capture_of;
+use super::captured::captured;
 use super::cause::{BusyAnswer, Cause, in_words, is_down, may_turn_away, refusal_of, turned_away};
 use super::first_event::first_event;
 use super::gathered::{Gathered, gather};
@@ -29,7 +31,7 @@ use treadle_core::StepTokens;
 use treadle_http::{InUse, UpstreamError, of_engine};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{Endpoint, insert_fields, usage_of_body};
+use treadle_wire::{Endpoint, StepUsage, insert_fields, usage_of_body};
 
 /// Assumed bytes per token, for engines that don't count tokens.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
@@ -78,11 +80,14 @@ pub(super) async fn attempt(
 ) -> Outcome {
     let piece = pieces.next(call, dispatch.interruptible);
     let engine = dispatch.engine;
-    let in_parts = dispatch.interruptible.then(|| as_stream(call, engine));
+    let capture = Box::pin(capture_of(call, dispatch)).await;
+    // What is captured is one answer of one engine.
+    let is_divisible = dispatch.interruptible && capture.is_none();
+    let in_parts = is_divisible.then(|| as_stream(call, engine));
     let in_parts = in_parts.flatten();
     let is_whole = in_parts.is_some();
     let asked = in_parts.or_else(|| {
-        let asked = dispatch.interruptible.then(|| continuable(call, engine));
+        let asked = is_divisible.then(|| continuable(call, engine));
         asked.flatten()
     });
     let streams = asked.is_some();
@@ -100,6 +105,16 @@ pub(super) async fn attempt(
             last_instruction,
         );
         return attempt.await;
+    }
+    if let Some(capture) = capture {
+        let answer = tokio::select! {
+            answer = Box::pin(captured(call, dispatch, capture)) => answer.map_err(Ended::Failed),
+            ended = ended(instructions, streams, last_instruction) => Err(ended),
+        };
+        return match answer {
+            Ok(answer) => Outcome::Answered(Box::pin(answer.respond(call, guard)).await),
+            Err(ended) => ended.outcome(dispatch, guard),
+        };
     }
     let request = asked.as_ref().map_or(&call.body, |(request, _)| request);
     let answer = tokio::select! {
@@ -120,7 +135,7 @@ pub(super) async fn attempt(
                 let instructions = std::mem::replace(instructions, unbounded_channel().1);
                 Interruptible::new(call.clone(), asked, engine, instructions)
             });
-            let response = stream.respond(call, guard, interruptible);
+            let response = stream.respond(call, guard, interruptible, None);
             Outcome::Answered(if is_whole {
                 in_one_piece(call, response).await
             } else {
@@ -296,7 +311,7 @@ fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
 
 /// Statuses with which engines refuse an invalid request. Other 4xx statuses concern the daemon:
 /// authentication or rate limits.
-fn is_rejection(status: StatusCode) -> bool {
+pub(super) fn is_rejection(status: StatusCode) -> bool {
     let of_daemon = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 421 | 425 | 429);
     status.is_client_error() && !of_daemon
 }
@@ -338,18 +353,7 @@ pub(super) async fn whole(
 ) -> Response<Body> {
     if parts.status.is_success() {
         let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
-        let guess = || body.len() as u64 / BYTES_PER_TOKEN_GUESS;
-        let tokens = StepTokens {
-            prompt: usage.prompt_tokens.unwrap_or(0),
-            output: usage.output_tokens.unwrap_or_else(guess),
-            cached: usage.cached_tokens,
-        };
-        let recorded = guard.finished(tokens, finish_of(usage.finish), usage.weights.name());
-        if let Some(recorded) = recorded
-            && let Err(error) = recorded.await
-        {
-            return not_recorded(error);
-        }
+        return answered(call, parts, body, usage, guard).await;
     } else if is_rejection(parts.status) {
         let words = in_words(&body);
         guard.rejected(&format!(
@@ -360,6 +364,33 @@ pub(super) async fn whole(
         let words = in_words(&body);
         guard.failed(&format!("the engine answered {}{words}", parts.status));
     }
+    respond(call, parts, body)
+}
+
+/// Responds with a complete answer once its end is on record.
+pub(super) async fn answered(
+    call: &Call,
+    parts: &Parts,
+    body: Bytes,
+    usage: StepUsage,
+    mut guard: StepGuard,
+) -> Response<Body> {
+    let guess = || body.len() as u64 / BYTES_PER_TOKEN_GUESS;
+    let tokens = StepTokens {
+        prompt: usage.prompt_tokens.unwrap_or(0),
+        output: usage.output_tokens.unwrap_or_else(guess),
+        cached: usage.cached_tokens,
+    };
+    let recorded = guard.finished(tokens, finish_of(usage.finish), usage.weights.name());
+    if let Some(recorded) = recorded
+        && let Err(error) = recorded.await
+    {
+        return not_recorded(error);
+    }
+    respond(call, parts, body)
+}
+
+fn respond(call: &Call, parts: &Parts, body: Bytes) -> Response<Body> {
     if let Some(capture) = call.capture() {
         capture.file(std::slice::from_ref(&body));
     }

@@ -6,6 +6,15 @@ use treadle_core::training::TrainingError;
 use treadle_model::tenant::split;
 use treadle_wire::{ErrorBody, ErrorCode};
 
+/// Whether the tokens of a step are captured.
+pub(super) async fn is_captured(call: &Call) -> bool {
+    let (Some(captures), Some(member)) = (&call.app.captures, &call.member) else {
+        return false;
+    };
+    let version = captures.driver.captured_version(member.clone()).await;
+    version.is_ok_and(|version| version.is_some())
+}
+
 /// Waits until the program of a step may begin. Programs of jobs that are not declared, and surplus
 /// ones of a group, begin at once and are not trained.
 ///

@@ -1,7 +1,7 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
 use super::attempt::{Outcome, next_instruction};
-use super::begin::begun;
+use super::begin::{begun, is_captured};
 use super::isolation::{isolate, salted};
 use super::native::Pieces;
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
@@ -9,6 +9,7 @@ use super::responses::{ResponsesCall, attempt_by_path, read};
 use super::waiting::{Waits, answered};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
+use crate::captures::Captures;
 use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
 use crate::headers::for_engines;
@@ -80,6 +81,8 @@ pub struct GatewayState {
     pub prompts: Option<Arc<Prompts>>,
     /// Excerpts of prompts for a prediction service.
     pub excerpts: Arc<Excerpts>,
+    /// Stores the tokens of training runs; `None` in a cluster.
+    pub captures: Option<Arc<Captures>>,
 }
 
 /// Limits that all requests share, with a part for each tenant.
@@ -107,6 +110,8 @@ pub(super) struct Call {
     pub(super) head: RequestHead,
     /// Its place in a training run, if it names a group.
     pub(super) member: Option<MemberRef>,
+    /// Its tokens are captured.
+    pub(super) is_captured: bool,
     /// The program's internal name.
     pub(super) program: Arc<str>,
     /// The job's internal name.
@@ -257,6 +262,7 @@ async fn accept(
             body,
             head,
             member,
+            is_captured: false,
             program,
             job: identity.job,
             step,
@@ -368,7 +374,7 @@ fn known_model(model: Option<&str>) -> &str {
 }
 
 /// Carries a step from the queue to a response.
-async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
+async fn carry(mut call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let step = arrival.step;
     let mut guard = StepGuard::new(call.client.clone(), step, call.trace.clone(), room);
     let tenant = &call.principal.tenant;
@@ -386,6 +392,7 @@ async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
         guard.settle();
         return error_response(&error);
     }
+    call.is_captured = is_captured(&call).await;
     let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never accepted, so there is nothing to cancel.
         guard.settle();
@@ -420,7 +427,7 @@ async fn follow(
                 let attempt =
                     attempt_by_path(call, &dispatch, &mut instructions, guard, last, &mut pieces);
                 let outcome = tokio::select! {
-                    outcome = attempt => outcome,
+                    outcome = Box::pin(attempt) => outcome,
                     () = registration.withdrawn(answers_aborts) => {
                         return aborted(call, &pieces);
                     }

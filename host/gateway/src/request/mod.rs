@@ -2,6 +2,8 @@
 
 mod attempt;
 mod begin;
+mod capture;
+mod captured;
 mod cause;
 mod continuation;
 mod counts;
@@ -14,6 +16,8 @@ mod isolation;
 mod joined;
 mod keepalive;
 mod large;
+mod media;
+mod messages;
 mod native;
 mod obstacles;
 mod parts;

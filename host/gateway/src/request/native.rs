@@ -283,7 +283,7 @@ pub(super) async fn attempt_piece(
             }
         }
         Ok(Answer::Whole(parts, body)) => Outcome::Answered(whole(call, &parts, body, guard).await),
-        Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard, None)),
+        Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard, None, None)),
         Ok(Answer::Large(large)) if pieces.bodies.is_empty() => {
             Outcome::Answered(large.respond(call, guard))
         }

@@ -3,6 +3,7 @@
 
 use super::attempt::{Outcome, attempt};
 use super::generate::{Call, GatewayState};
+use super::messages::ChatMessages;
 use super::native::Pieces;
 use crate::guard::StepGuard;
 use crate::responses::{Holding, Responding, StoredResponse};
@@ -19,8 +20,8 @@ use treadle_http::{InUse, error_response};
 use treadle_model::ClientName;
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{
-    AnswerHead, Answered, ChatForm, Endpoint, ErrorBody, ErrorCode, Named, RequestError,
-    RequestHead, ResponseBuilder, ResponsesRequest,
+    AnswerHead, Answered, ChatForm, ChatTranslator, Endpoint, ErrorBody, ErrorCode, Named,
+    RequestError, RequestHead, ResponseBuilder, ResponsesRequest,
 };
 
 /// State of a request beyond its body.
@@ -148,8 +149,10 @@ impl ResponsesCall {
 
 impl Call {
     /// The same step as a chat completion.
-    fn as_chat(&self, body: Bytes) -> Self {
+    pub(super) fn as_chat(&self, body: Bytes) -> Self {
         let endpoint = Endpoint::ChatCompletions;
+        let mut head = self.head.clone();
+        head.include_usage = true;
         Self {
             app: self.app.clone(),
             client: self.client.clone(),
@@ -157,8 +160,9 @@ impl Call {
             target: endpoint.path().to_owned(),
             headers: self.headers.clone(),
             body,
-            head: self.head.clone(),
-            member: None,
+            head,
+            member: self.member.clone(),
+            is_captured: self.is_captured,
             program: self.program.clone(),
             job: self.job.clone(),
             step: self.step,
@@ -175,9 +179,7 @@ impl ChatCall {
     fn of(call: &Arc<Call>) -> Result<Self, RequestError> {
         let request = ResponsesRequest::parse(&call.body)?;
         let mut form = request.to_chat()?;
-        let mut chat = call.as_chat(std::mem::take(&mut form.body).into());
-        chat.head.include_usage = true;
-        let call = Arc::new(chat);
+        let call = Arc::new(call.as_chat(std::mem::take(&mut form.body).into()));
         Ok(Self {
             call,
             request,
@@ -258,19 +260,27 @@ pub(super) async fn attempt_by_path(
     pieces: &mut Pieces,
 ) -> Outcome {
     let Some(responses) = &call.responses else {
-        return attempt(
-            call,
+        let chat = ChatMessages::of(call);
+        let sent = chat.as_ref().map_or(call, |chat| &chat.call);
+        let outcome = attempt(
+            sent,
             dispatch,
             instructions,
             guard,
             last_instruction,
             pieces,
-        )
-        .await;
+        );
+        return match (outcome.await, chat) {
+            (Outcome::Answered(response), Some(chat)) => {
+                Outcome::Answered(chat.translated(response).await)
+            }
+            (outcome, _) => outcome,
+        };
     };
     let unsupported = &call.app.responses.unsupported;
     let (mut guard, mut is_new) = (guard, false);
-    if !unsupported.contains(&dispatch.url) {
+    // No engine gives tokens there.
+    if !call.is_captured && !unsupported.contains(&dispatch.url) {
         let attempt = attempt(
             call,
             dispatch,
@@ -312,7 +322,9 @@ pub(super) async fn attempt_by_path(
     if is_new && response.status() != StatusCode::NOT_FOUND {
         unsupported.insert(&dispatch.url);
     }
-    Outcome::Answered(translated(call, responses, chat, response).await)
+    let builder = Box::new(responses.builder(call, chat));
+    let holding = responses.holding(call);
+    Outcome::Answered(translated(call, builder, holding, response).await)
 }
 
 /// The engine's own response, stored if it may be continued.
@@ -349,17 +361,15 @@ async fn passed(
 }
 
 /// Translates a chat completion to the client's response.
-async fn translated(
+pub(super) async fn translated(
     call: &Call,
-    responses: &ResponsesCall,
-    chat: &ChatCall,
+    builder: Box<dyn ChatTranslator>,
+    holding: Option<Holding>,
     response: Response<Body>,
 ) -> Response<Body> {
     if !response.status().is_success() {
         return response;
     }
-    let builder = responses.builder(call, chat);
-    let holding = responses.holding(call);
     if is_stream(&response) {
         let room = InUse::new([call.app.room.answers.clone()]);
         let responding = |body| Responding::new(body, Some(builder), holding, room);

@@ -4,6 +4,7 @@
 //! connection, never silently.
 
 use super::attempt::{finish_of, marked, too_slow};
+use super::capture::Capture;
 use super::end::End;
 use super::first_event::{Begun, is_whole_event};
 use super::generate::{Call, GatewayState};
@@ -46,6 +47,7 @@ impl StreamAnswer {
         call: &Call,
         guard: StepGuard,
         interruptible: Option<Interruptible>,
+        capture: Option<Capture>,
     ) -> Response<Body> {
         let mut stream = StepStream {
             upstream: None,
@@ -58,6 +60,8 @@ impl StreamAnswer {
             guard,
             app: call.app.clone(),
             interruptible,
+            capture,
+            keeping: None,
             recorded: None,
             kept: call.capture().map(Kept::new),
             reported_at: None,
@@ -75,6 +79,8 @@ impl StreamAnswer {
     }
 }
 
+type Keeping = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 struct StepStream {
     upstream: Option<Incoming>,
     overdue: Pin<Box<Sleep>>,
@@ -87,6 +93,10 @@ struct StepStream {
     guard: StepGuard,
     app: Arc<GatewayState>,
     interruptible: Option<Interruptible>,
+    /// Captures its tokens.
+    capture: Option<Capture>,
+    /// Stores them, before the step's end is put on record.
+    keeping: Option<Keeping>,
     /// Holds the last bytes back until the step's end is on record.
     recorded: Option<Recording>,
     /// The response so far, to be stored at the end of the step.
@@ -151,7 +161,10 @@ impl StepStream {
                 let is_observed = interruptible.observes();
                 (interruptible.passed(data, usage)?, is_observed)
             }
-            None => (data, false),
+            None => match &mut self.capture {
+                Some(capture) => (capture.passed(&data, usage)?, true),
+                None => (data, false),
+            },
         };
         self.scanner.feed(&data, &mut |event| {
             if !is_observed {
@@ -231,8 +244,19 @@ impl StepStream {
             // The engine has reported the error to its client.
             self.guard
                 .failed(&format!("the engine's stream reports: {error}"));
+            self.capture = None;
             return self.file();
         }
+        if let Some(capture) = self.capture.take() {
+            self.keeping = Some(Box::pin(capture.keep()));
+        }
+        if self.keeping.is_none() {
+            self.record();
+        }
+    }
+
+    /// Puts the step's end on record.
+    fn record(&mut self) {
         let usage = self.usage.usage();
         let tokens = StepTokens {
             prompt: usage.prompt_tokens.unwrap_or(0),
@@ -288,6 +312,11 @@ impl StepStream {
             let _ = self.scanner.feed(&rest, &mut |_| {});
             return self.pending.push_back(rest);
         }
+        if let Some(capture) = &mut self.capture {
+            let rest = capture.rest(&mut self.usage);
+            let _ = self.scanner.feed(&rest, &mut |_| {});
+            return self.pending.push_back(rest);
+        }
         let (usage, mut is_whole) = (&mut self.usage, false);
         let end = self.scanner.finish(&mut |event| {
             is_whole = is_whole_event(event);
@@ -316,6 +345,11 @@ impl StepStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         loop {
+            if let Some(keeping) = self.keeping.as_mut() {
+                ready!(keeping.as_mut().poll(context));
+                self.keeping = None;
+                self.record();
+            }
             if let Some(recorded) = self.recorded.as_mut() {
                 let recorded = ready!(Pin::new(recorded).poll(context));
                 self.recorded = None;

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use treadle_http::InUse;
-use treadle_wire::{Answered, ResponseBuilder, SseScanner};
+use treadle_wire::{Answered, ChatTranslator, SseScanner};
 
 /// Comments keep connections open; their text means nothing.
 const COMMENT: &[u8] = b":\n\n";
@@ -48,7 +48,7 @@ pub(crate) struct Responding {
     inner: Body,
     scanner: SseScanner,
     /// Translates a chat completion.
-    builder: Option<ResponseBuilder>,
+    builder: Option<Box<dyn ChatTranslator>>,
     /// The permit for the builder's bytes.
     room: InUse<1>,
     /// `None` if the response is not to be stored, or already is.
@@ -63,7 +63,7 @@ impl Responding {
     /// own.
     pub(crate) fn new(
         inner: Body,
-        builder: Option<ResponseBuilder>,
+        builder: Option<Box<dyn ChatTranslator>>,
         holding: Option<Holding>,
         room: InUse<1>,
     ) -> Self {
@@ -101,7 +101,7 @@ impl Responding {
 
     /// The final events after the engine's last.
     fn rest(&mut self) -> Bytes {
-        let rest = self.builder.as_mut().map(ResponseBuilder::finish);
+        let rest = self.builder.as_mut().map(|builder| builder.finish());
         let rest = rest.unwrap_or_default();
         self.observe(&rest);
         rest.into()

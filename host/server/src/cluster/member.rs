@@ -98,7 +98,7 @@ impl Member {
         let parts = Arc::new(Parts {
             role: config.cluster.role,
             name: candidate.name.clone(),
-            gateway: gateway_state(config, scheduler, context.clone(), bodies),
+            gateway: gateway_state(config, scheduler, context.clone(), bodies, None),
             auth: Auth::follow(config, shards[0].store.clone()).await?,
             secret: config.cluster.secret.clone(),
             shards,

@@ -122,7 +122,7 @@ fn failed(error: &AskError) -> Response {
             ErrorCode::InvalidField
         }
         AskError::QueueFull => ErrorCode::AskFull,
-        AskError::EndedEarly => ErrorCode::Internal,
+        AskError::EndedEarly | AskError::NotBound => ErrorCode::Internal,
     };
     refuse(code, error.to_string())
 }

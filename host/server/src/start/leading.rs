@@ -3,7 +3,7 @@
 
 use super::StartError;
 use super::pruning::prune_forever;
-use super::training::{rewards, training};
+use super::training::{captures, member_work, training};
 use crate::app::App;
 use crate::engine_profiles;
 use crate::history::sample_forever;
@@ -25,7 +25,9 @@ use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
-use treadle_gateway::{Counted, GatewayState, Identities, PayloadWriter, RequestIds, Room};
+use treadle_gateway::{
+    Captures, Counted, GatewayState, Identities, PayloadWriter, RequestIds, Room,
+};
 use treadle_http::OpenStreams;
 use treadle_http::{Tally, Upstream};
 use treadle_model::WorkerId;
@@ -42,7 +44,7 @@ use treadle_scheduler::{
     ActionInstruction, Clock, DriverHandle, DriverOptions, Excerpts, ForecastFeed, spawn_driver,
     spawn_journal,
 };
-use treadle_store::{Bodies, Cluster, Store};
+use treadle_store::{Bodies, Cluster, PayloadRoom, Store};
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
@@ -183,9 +185,9 @@ impl Leading {
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let rewards = rewards(app.training.clone(), app.actions.clone());
+        let members = member_work(app.clone());
         let maintenance =
-            tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling, rewards).1 });
+            tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling, members).1 });
         Ok(Self {
             app,
             messaging,
@@ -269,6 +271,7 @@ pub(crate) fn gateway_state(
     scheduler: Scheduler,
     context: GatewayContext,
     bodies: Option<Arc<PayloadWriter>>,
+    captures: Option<Arc<Captures>>,
 ) -> Arc<GatewayState> {
     Arc::new(GatewayState {
         scheduler,
@@ -280,6 +283,7 @@ pub(crate) fn gateway_state(
         metrics: context.metrics,
         prompts: context.node.prompts(),
         excerpts: context.excerpts,
+        captures,
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         pass_fields: config.engines.pass_fields.clone(),
         salts: context.salts,
@@ -385,7 +389,9 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     let scheduler = Scheduler::Local(driver.clone());
     let bodies = bodies_of(config, &store, kept);
     let (node, streams) = (context.node.clone(), context.streams.clone());
-    let gateway = gateway_state(config, scheduler, context, bodies);
+    let room = Arc::new(PayloadRoom::new(store.clone(), config.training.bytes_max));
+    let captures = captures(config, &driver, &store, &room);
+    let gateway = gateway_state(config, scheduler, context, bodies, captures);
     let upstream = gateway.upstream.clone();
     let watching = WatchOptions {
         interval: Duration::from_millis(config.engines.probe_interval_ms),
@@ -416,7 +422,7 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     );
     let workers = driver.workers().await.unwrap_or_default();
     let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
-    let training = training(config, &driver, &store, &auth);
+    let training = training(config, &driver, &store, &auth, room);
     Ok(App {
         gateway,
         auth,

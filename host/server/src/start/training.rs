@@ -1,17 +1,18 @@
 //! Training runs of a daemon that schedules.
 
+use crate::app::App;
 use std::sync::Arc;
 use treadle_auth::Auth;
-use treadle_config::Config;
-use treadle_runs::actions::Actions;
+use treadle_config::{Config, Role};
+use treadle_gateway::Captures;
 use treadle_scheduler::DriverHandle;
-use treadle_store::Store;
-use treadle_training::{TrainingApp, compute_rewards};
+use treadle_store::{PayloadRoom, Store};
+use treadle_training::{TrainingApp, work_on_members};
 
-/// Computes rewards of training runs if the daemon runs actions.
-pub(super) async fn rewards(training: TrainingApp, actions: Option<Arc<Actions>>) {
-    if let (Some(actions), Some(wanted)) = (actions, training.driver.take_scores()) {
-        compute_rewards(training, actions, wanted).await;
+/// Computes samples and rewards of training runs.
+pub(super) async fn member_work(app: App) {
+    if let Some(work) = app.driver.take_member_work() {
+        work_on_members(app.training, app.actions, app.policies, work).await;
     }
 }
 
@@ -21,14 +22,24 @@ pub(super) fn training(
     driver: &DriverHandle,
     store: &Arc<dyn Store>,
     auth: &Arc<Auth>,
+    room: Arc<PayloadRoom>,
 ) -> TrainingApp {
-    let bytes_max = config.training.bytes_max;
-    let runs_actions = config.actions.enabled;
-    TrainingApp::new(
-        driver.clone(),
-        store.clone(),
-        auth.clone(),
-        runs_actions,
-        bytes_max,
-    )
+    TrainingApp {
+        driver: driver.clone(),
+        store: store.clone(),
+        auth: auth.clone(),
+        runs_actions: config.actions.enabled,
+        room,
+    }
+}
+
+/// Captures tokens of steps. In a cluster gateways begin no members.
+pub(super) fn captures(
+    config: &Config,
+    driver: &DriverHandle,
+    store: &Arc<dyn Store>,
+    room: &Arc<PayloadRoom>,
+) -> Option<Arc<Captures>> {
+    let is_single = config.cluster.role == Role::Single;
+    is_single.then(|| Captures::start(driver.clone(), store.clone(), room.clone()))
 }

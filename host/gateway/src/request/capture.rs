@@ -1,0 +1,214 @@
+//! A step of a training run whose tokens are captured: its engine is asked for them, its client
+//! does not see them, and they are stored before it has the end of its answer.
+
+use super::first_event::is_whole_event;
+use super::generate::{Call, GatewayState};
+use super::media::media_of;
+use crate::captures::Captures;
+use axum::http::{HeaderMap, Method};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_auth::Principal;
+use treadle_core::training::MemberRef;
+use treadle_model::{EngineKind, StepId};
+use treadle_samples::{CallFacts, Delivery, Output, check};
+use treadle_scheduler::{CapturedVersion, Dispatch};
+use treadle_wire::{Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest};
+
+/// Longest answer to the request for a prompt's tokens.
+const PROMPT_BYTES_MAX: usize = 64 << 20;
+/// Longest wait for it.
+const PROMPT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A step that is captured.
+pub(super) struct Capture {
+    captures: Arc<Captures>,
+    member: MemberRef,
+    step: StepId,
+    principal: Arc<Principal>,
+    version: CapturedVersion,
+    engine: EngineKind,
+    media: Vec<String>,
+    reader: TokenReader,
+    app: Arc<GatewayState>,
+    /// The engine's address.
+    url: Arc<str>,
+    /// Of a stream.
+    scanner: SseScanner,
+    /// The request that asks for tokens.
+    pub(super) request: Bytes,
+    /// Whether its whole answer is to be played as a stream.
+    pub(super) is_played: bool,
+}
+
+/// Prepares to capture a step, if it is one of a member whose tokens are captured. A step that
+/// can't be captured is marked, and runs on without.
+pub(super) async fn capture_of(call: &Call, dispatch: &Dispatch) -> Option<Capture> {
+    let captures = call.app.captures.as_ref().filter(|_| call.is_captured)?;
+    let member = call.member.clone()?;
+    let version = captures.driver.captured_version(member.clone()).await;
+    let version = version.ok().flatten()?;
+    let asked = TokenRequest::ask(call.endpoint, dispatch.engine, &call.body, call.head.stream);
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            captures.failed(&member, &error.to_string()).await;
+            return None;
+        }
+    };
+    Some(Capture {
+        captures: captures.clone(),
+        member,
+        step: call.step,
+        principal: call.principal.clone(),
+        version,
+        engine: dispatch.engine,
+        media: media_of(&call.body),
+        reader: asked.reader,
+        app: call.app.clone(),
+        url: dispatch.url.clone(),
+        scanner: SseScanner::new(call.app.answer_bytes_max),
+        request: asked.body.into(),
+        is_played: asked.is_played,
+    })
+}
+
+impl Capture {
+    /// The client's part of a whole answer.
+    pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
+        let shown = self.reader.whole(&body);
+        shown.map_or(body, Bytes::from)
+    }
+
+    /// The client's part of a whole answer, as the stream that it asked for.
+    pub(super) fn played(&self, body: &[u8]) -> Option<Bytes> {
+        self.reader.played(body).map(Bytes::from)
+    }
+
+    /// The client's part of a stream's bytes; `usage` gets all events.
+    pub(super) fn passed(
+        &mut self,
+        data: &[u8],
+        usage: &mut StreamUsage,
+    ) -> Result<Bytes, SseError> {
+        let (reader, mut out) = (&mut self.reader, Vec::with_capacity(data.len()));
+        self.scanner.feed(data, &mut |event| {
+            usage.observe(event);
+            write(&reader.event(event), event, &mut out);
+        })?;
+        Ok(out.into())
+    }
+
+    /// At the end of a stream: the client's part of a last event without terminator.
+    pub(super) fn rest(&mut self, usage: &mut StreamUsage) -> Bytes {
+        let (reader, mut out) = (&mut self.reader, Vec::new());
+        self.scanner.finish(&mut |event| {
+            if is_whole_event(event) {
+                usage.observe(event);
+                write(&reader.event(event), event, &mut out);
+            }
+        });
+        out.into()
+    }
+
+    /// Marks the step as not captured.
+    pub(super) async fn failed(self, cause: &str) {
+        self.captures.failed(&self.member, cause).await;
+    }
+
+    /// Stores the step's tokens and puts them on record, or that there are none.
+    pub(super) async fn keep(self) {
+        let (captures, member) = (self.captures.clone(), self.member.clone());
+        if let Err(cause) = self.kept().await {
+            captures.failed(&member, &cause).await;
+        }
+    }
+
+    async fn kept(self) -> Result<(), String> {
+        let mut tokens = self.reader.finish()?;
+        if let Some(text) = tokens.prompt_text.filter(|_| tokens.prompt.is_empty()) {
+            tokens.prompt = prompt_of(&self.app, &self.url, &text).await?;
+        }
+        let Some(version) = self.version.0 else {
+            return Err("the trainer went back and has not reported a version since".to_owned());
+        };
+        let first = tokens.choices.values_mut().next();
+        let text = first.map(|choice| std::mem::take(&mut choice.text));
+        let outputs = tokens.choices.into_values().map(|choice| Output {
+            ids: choice.ids,
+            logprobs: choice.logprobs,
+        });
+        let call = treadle_samples::Call {
+            number: self.step.0,
+            prompt: tokens.prompt,
+            outputs: outputs.collect(),
+            facts: CallFacts {
+                version,
+                prompt_tokens: tokens.prompt_tokens,
+                output_tokens: tokens.output_tokens,
+                media: self.media,
+                engine: self.engine.to_string(),
+                text: text.unwrap_or_default(),
+            },
+        };
+        let steps = call.clone().into_steps(0, Delivery::Complete);
+        if steps.is_empty() {
+            return Err("the answer has no choices".to_owned());
+        }
+        for step in &steps {
+            check(step, None).map_err(|fault| fault.to_string())?;
+        }
+        let kept = self
+            .captures
+            .keep(&self.member, self.step, &self.principal, &call);
+        kept.await
+    }
+}
+
+fn write(shown: &Shown, event: &[u8], out: &mut Vec<u8>) {
+    let event = match shown {
+        Shown::All => event,
+        Shown::Part(part) => part,
+        Shown::Nothing => return,
+    };
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(event);
+    out.extend_from_slice(b"\n\n");
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    tokens: Vec<i32>,
+}
+
+/// Asks llama.cpp for the ids of a prompt that it reported as text.
+async fn prompt_of(app: &GatewayState, url: &str, text: &str) -> Result<Vec<i32>, String> {
+    // The template wrote all special tokens.
+    let text = json!({"content": text, "add_special": false, "parse_special": true});
+    let tokens = post(app, url, "/tokenize", text.to_string().into());
+    let tokens = tokio::time::timeout(PROMPT_TIMEOUT, tokens).await;
+    let tokens = tokens.map_err(|_| "the engine did not tokenise the prompt in time".to_owned())?;
+    parse(&tokens?).map(|tokens: Tokens| tokens.tokens)
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, String> {
+    let parsed = serde_json::from_slice(body);
+    parsed.map_err(|error| format!("the engine's tokens of the prompt can't be read: {error}"))
+}
+
+async fn post(app: &GatewayState, url: &str, path: &str, body: Bytes) -> Result<Bytes, String> {
+    let headers = HeaderMap::new();
+    let sent = app.upstream.send(Method::POST, url, path, &headers, body);
+    let response = sent.await.map_err(|error| error.to_string())?;
+    if !response.status().is_success() {
+        let status = response.status();
+        return Err(format!("the engine answered {status} to POST {path}"));
+    }
+    let body = Limited::new(response.into_body(), PROMPT_BYTES_MAX).collect();
+    let body = body.await.map_err(|error| error.to_string())?;
+    Ok(body.to_bytes())
+}
