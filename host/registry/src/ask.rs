@@ -7,7 +7,7 @@ use serde_json::Value;
 use treadle_model::tenant::prefix_of;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::calls::{self, NoAnswer, RecordedCall};
-use treadle_policy::evaluator::{BoundPolicy, native_policy};
+use treadle_policy::evaluator::{BoundPolicy, PolicyEvaluator, native_policy};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// An answer and the policy that gave it.
@@ -33,6 +33,9 @@ pub enum AskError {
     /// Neither the bound policy nor the built-in default answers.
     #[error("neither the bound policy nor the built-in default could answer: {0}")]
     NoAnswer(PolicyFault),
+    /// The bound policy failed.
+    #[error("the bound reward policy failed; its log has why")]
+    NotBound,
     /// Too many questions of the tenant wait.
     #[error("question limit of this tenant reached ({WAITING_MAX}); retry when one is answered")]
     QueueFull,
@@ -69,6 +72,22 @@ impl PluginRegistry {
             asking.await.map_err(|_| AskError::EndedEarly)?
         });
         asked.await.map_err(|_| AskError::EndedEarly)?
+    }
+
+    /// Rewards by the policy bound for the job. The built-in default answers only if it is bound: a
+    /// reward must not be another's because a policy failed.
+    pub async fn score(
+        self: &std::sync::Arc<Self>,
+        job: String,
+        call: RecordedCall,
+    ) -> Result<Asked, AskError> {
+        let active = |evaluator: &PolicyEvaluator| evaluator.active_for(World::Reward, &job);
+        let is_native = self.background.read(active) == native_policy(World::Reward);
+        let asked = self.ask(job.clone(), call).await?;
+        if asked.policy == native_policy(World::Reward) && !is_native {
+            return Err(AskError::NotBound);
+        }
+        Ok(asked)
     }
 
     /// A new instance of the policy bound for the job, in a world whose bound instances belong to

@@ -3,24 +3,21 @@
 use crate::refusal::{not_recorded, refused};
 use axum::response::Response;
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use treadle_auth::{Auth, Caller};
 use treadle_core::training::{Job, State, TrainingEvent};
 use treadle_http::refuse;
 use treadle_model::ClientName;
 use treadle_model::tenant::split;
 use treadle_scheduler::DriverHandle;
-use treadle_store::{Names, Store, StoreError};
+use treadle_store::{NoRoom, PayloadRoom, Store, StoreError};
 use treadle_wire::ErrorCode;
 
 /// Longest wait of a request.
 const WAIT_S_MAX: u64 = 60;
 /// Training jobs of all tenants.
 const JOBS_MAX: u64 = 1_024;
-/// Stored bytes of a tenant are measured this often; in between, what is added is counted.
-const MEASURED_FOR: Duration = Duration::from_mins(1);
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -34,37 +31,10 @@ pub struct TrainingApp {
     /// Whether this daemon runs actions, which compute rewards.
     pub runs_actions: bool,
     /// Limit on stored payloads; each tenant has a share.
-    pub bytes_max: u64,
-    /// Stored bytes of tenants.
-    stored: Arc<Mutex<BTreeMap<String, Stored>>>,
-}
-
-/// Stored bytes of a tenant, and when they were measured.
-#[derive(Clone, Copy)]
-struct Stored {
-    bytes: u64,
-    at: Instant,
+    pub room: Arc<PayloadRoom>,
 }
 
 impl TrainingApp {
-    /// Training runs of this scheduler and store.
-    pub fn new(
-        driver: DriverHandle,
-        store: Arc<dyn Store>,
-        auth: Arc<Auth>,
-        runs_actions: bool,
-        bytes_max: u64,
-    ) -> Self {
-        Self {
-            driver,
-            store,
-            auth,
-            runs_actions,
-            bytes_max,
-            stored: Arc::default(),
-        }
-    }
-
     /// Handles an event; it is on record when this completes.
     pub(crate) async fn train(&self, event: TrainingEvent) -> Result<(), Response> {
         let handled = self.driver.train(event).await.map_err(not_recorded)?;
@@ -128,7 +98,7 @@ impl TrainingApp {
 
     /// Forgets how many bytes a tenant stored: some were removed.
     pub(crate) fn removed(&self, caller: &Caller) {
-        self.stored().remove(caller.principal.tenant.tenant.name());
+        self.room.removed(&caller.principal.tenant.tenant);
     }
 
     /// Counts bytes that a tenant is about to store.
@@ -137,35 +107,15 @@ impl TrainingApp {
     /// Its share is used up.
     pub(crate) async fn reserve(&self, caller: &Caller, bytes: u64) -> Result<(), Response> {
         let principal = &caller.principal;
-        let tenant = &principal.tenant.tenant;
-        let known = self.stored().get(tenant.name()).copied();
-        let known = known.filter(|stored| stored.at.elapsed() < MEASURED_FOR);
-        let stored = if let Some(stored) = known {
-            stored
-        } else {
-            let bytes = self.store.payload_bytes(&Names::from(tenant)).await;
-            let bytes = bytes.map_err(|error| store_failed(&error))?;
-            let at = Instant::now();
-            Stored { bytes, at }
-        };
-        let share = principal.share(None, self.bytes_max);
-        let bytes = stored.bytes.saturating_add(bytes);
-        if bytes > share {
-            let message = format!(
-                "the tenant `{}` may keep {share} bytes of training payloads and would have \
-                 {bytes}; report a checkpoint, which releases batches, or raise \
-                 `training.bytes_max`",
-                tenant.name()
-            );
-            return Err(refuse(ErrorCode::TenantBusy, message));
-        }
-        let stored = Stored { bytes, ..stored };
-        self.stored().insert(tenant.name().to_owned(), stored);
-        Ok(())
-    }
-
-    fn stored(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Stored>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+        let share = principal.share(None, self.room.bytes_max());
+        let reserved = self
+            .room
+            .reserve(&principal.tenant.tenant, share, bytes)
+            .await;
+        reserved.map_err(|error| match error {
+            NoRoom::Store(error) => store_failed(&error),
+            NoRoom::Full { .. } => refuse(ErrorCode::TenantBusy, error.to_string()),
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! TrainingJobs: declaring, showing and forgetting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::judge::Judge;
 use crate::refusal::REFUSALS;
-use crate::rewards::is_template;
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
 use axum::response::{Json, Response};
@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
-use treadle_core::training::{Account, End, Job, JobSettings, Stale, Tally, TrainingEvent};
+use treadle_core::training::{
+    Account, Capture, End, Job, JobSettings, Stale, Tally, TrainingEvent,
+};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, put};
@@ -58,8 +60,9 @@ struct TrainingSettings {
     starved_after: u32,
     /// Whether a group is ready only when each member has a reward.
     rewarded: bool,
-    /// Whether a group is ready only when each member has a sample.
-    captured: bool,
+    /// What is captured: none, or tokens. With tokens a group is ready only when each member has a
+    /// sample.
+    capture: String,
     /// Seconds after which a member that its client samples is lost; at most a week.
     member_timeout_s: u64,
     /// An action that computes the rewards that clients don't report; docs/training.md has its form.
@@ -90,7 +93,7 @@ impl TrainingSettings {
             failures_max: settings.failures_max,
             starved_after: settings.starved_after,
             rewarded: settings.rewarded,
-            captured: settings.captured,
+            capture: capture_text(settings.capture).to_owned(),
             member_timeout_s: settings.member_timeout_s,
             reward: settings
                 .reward
@@ -218,6 +221,13 @@ impl TrainingJob {
     }
 }
 
+fn capture_text(capture: Capture) -> &'static str {
+    match capture {
+        Capture::None => "none",
+        Capture::Tokens => "tokens",
+    }
+}
+
 /// An end as clients name it.
 pub(crate) fn end_text(end: End) -> &'static str {
     match end {
@@ -228,6 +238,7 @@ pub(crate) fn end_text(end: End) -> &'static str {
         End::EngineFailed => "engine_failed",
         End::RewardFailed => "reward_failed",
         End::ClientFailed => "client_failed",
+        End::CaptureFailed => "capture_failed",
         End::Cut => "cut",
     }
 }
@@ -300,20 +311,20 @@ async fn declare(
 
 /// Checks what computes rewards.
 fn check_reward(app: &TrainingApp, template: &Value) -> Result<(), Response> {
-    if !app.runs_actions {
-        let message = "rewards are computed by actions, and this daemon runs none; set \
-                       `actions.enabled = true`, or report rewards";
-        return Err(refuse(ErrorCode::ActionsDisabled, message));
-    }
     let size = template.to_string().len();
-    let problem = if size > REWARD_BYTES_MAX {
-        format!("it has {size} bytes, at most {REWARD_BYTES_MAX} are stored")
-    } else if let Err(problem) = is_template(template) {
-        problem
-    } else {
-        return Ok(());
+    let problem = match Judge::parse(template) {
+        _ if size > REWARD_BYTES_MAX => {
+            format!("it has {size} bytes, at most {REWARD_BYTES_MAX} are stored")
+        }
+        Err(problem) => problem,
+        Ok((Judge::Action(_), _)) if !app.runs_actions => {
+            let message = "this daemon runs no actions, which would compute the rewards; set \
+                           `actions.enabled = true`, or report rewards";
+            return Err(refuse(ErrorCode::ActionsDisabled, message));
+        }
+        Ok(_) => return Ok(()),
     };
-    let message = format!("`reward` is no action: {problem}; docs/training.md has its form");
+    let message = format!("`reward` can't be used: {problem}; docs/training.md has its form");
     Err(refuse(ErrorCode::InvalidField, message))
 }
 

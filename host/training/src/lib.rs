@@ -10,9 +10,11 @@
 
 mod app;
 mod batches;
+mod captured;
 mod encoding;
 mod groups;
 mod jobs;
+mod judge;
 mod members;
 mod metrics;
 mod payloads;
@@ -20,11 +22,13 @@ mod refusal;
 mod report;
 mod rewards;
 mod sample;
+mod steps;
 mod waits;
+mod work;
 
 pub use app::TrainingApp;
 pub use jobs::forget;
-pub use rewards::compute_rewards;
+pub use work::work_on_members;
 
 use axum::Router;
 use treadle_endpoints::Endpoint;
@@ -35,6 +39,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         jobs::endpoints(),
         groups::endpoints(),
         members::endpoints(),
+        steps::endpoints(),
         batches::endpoints(),
     ]
     .into_iter()

@@ -259,12 +259,13 @@ async fn end(
     let job = JobName::of(&caller, job);
     let reward = request.reward.map(finite).transpose()?;
     let is_trained = request.end.is_trained();
-    if request.end == End::Cut || (!is_trained && (reward.is_some() || request.sample.is_some())) {
-        let message = "a member that failed has no reward and no sample, and only treadle cuts; \
-                       leave both out";
+    let is_own = matches!(request.end, End::Cut | End::CaptureFailed);
+    if is_own || (!is_trained && (reward.is_some() || request.sample.is_some())) {
+        let message = "a member that failed has no reward and no sample, and only treadle cuts \
+                       or captures; leave both out";
         return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let found = app.locate(&caller, &job, &program).await?;
+    let found = app.locate(&caller, &job, &program, None).await?;
     if matches!(found, Found::Dropped) && !is_trained {
         // The same report may have dropped it.
         return Ok(axum::Json(EndedMember::dropped(&program)));
@@ -411,7 +412,7 @@ async fn reward(
     Body(request): Body<MemberReward>,
 ) -> Answer<EndedMember> {
     let job = JobName::of(&caller, job);
-    let found = app.locate(&caller, &job, &program).await?;
+    let found = app.locate(&caller, &job, &program, None).await?;
     if matches!(found, Found::Dropped) && request.failed.is_some() {
         // The same report may have dropped it.
         return Ok(axum::Json(EndedMember::dropped(&program)));

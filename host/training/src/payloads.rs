@@ -26,6 +26,11 @@ pub(crate) fn of_sample(program: &str, digest: &str) -> String {
     format!("sample/{}/{digest}", split(program).1)
 }
 
+/// Where the captured steps of a program are stored: their names begin with this.
+pub(crate) fn of_steps(program: &str) -> String {
+    format!("step/{}/", split(program).1)
+}
+
 /// Where what a client said of a member is stored.
 pub(crate) fn of_info(program: &str, digest: &str) -> String {
     format!("info/{}/{digest}", split(program).1)
@@ -104,7 +109,7 @@ impl TrainingApp {
         }
         // Read after the names: an event that named one of them since is seen.
         let named = self.read_job(job, named).await?;
-        stored.retain(|name| !named.contains(name));
+        stored.retain(|name| !named.contains(name) && !named.contains(folder(name)));
         let removed = self
             .store
             .remove_payloads(&job.inside, &stored, before_us)
@@ -117,8 +122,16 @@ impl TrainingApp {
 fn named(job: &Job) -> BTreeSet<String> {
     let served = job.batches.values().flat_map(|batch| &batch.groups);
     let groups = job.groups.iter().chain(served);
-    let names = groups.flat_map(|(key, group)| names_of(key, group));
+    let names = groups.flat_map(|(key, group)| {
+        let steps = group.members.keys().map(|program| of_steps(program));
+        names_of(key, group).chain(steps.collect::<Vec<_>>())
+    });
     names.collect()
+}
+
+/// A name up to its last slash.
+fn folder(name: &str) -> &str {
+    &name[..name.rfind('/').map_or(0, |at| at + 1)]
 }
 
 /// JSON as a client sent it.

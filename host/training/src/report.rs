@@ -34,12 +34,13 @@ pub(crate) enum Found {
 }
 
 impl TrainingApp {
-    /// Finds a member of a job.
+    /// Finds a member of a job: in this batch, or in no batch and the newest ones.
     pub(crate) async fn locate(
         &self,
         caller: &Caller,
         job: &JobName,
         own: &ClientName,
+        batch: Option<u64>,
     ) -> Result<Found, Response> {
         let inside = job.inside.clone();
         let program: Box<str> = caller.principal.inside(own).into();
@@ -47,19 +48,23 @@ impl TrainingApp {
             let known = state.members.get(&program);
             let key = known.filter(|(of, _)| *of == inside).map(|(_, key)| &**key);
             let job = state.jobs.get(&inside)?;
-            Some(found(&inside, job, &program, key))
+            Some(found(&inside, job, &program, key, batch))
         });
         found.await?.ok_or_else(|| job.unknown())
     }
 }
 
-fn found(name: &str, job: &Job, program: &str, key: Option<&str>) -> Found {
+fn found(name: &str, job: &Job, program: &str, key: Option<&str>, batch: Option<u64>) -> Found {
     let open = key.and_then(|key| {
         let member = job.groups.get(key)?.members.get(program)?;
         Some((key, member, false))
     });
     let served = || {
-        let batches = job.batches.values().rev().take(SEARCHED_BATCHES);
+        let named = batch
+            .into_iter()
+            .filter_map(|number| job.batches.get(&number));
+        let newest = job.batches.values().rev().take(SEARCHED_BATCHES);
+        let batches = named.chain(newest);
         let mut groups = batches.flat_map(|batch| &batch.groups);
         groups.find_map(|(key, group)| Some((&**key, group.members.get(program)?, true)))
     };

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use treadle_samples::{
-    Delivery, Exclusion, Sampled, Scored, Sequence, Span, Step, VersionRange, assemble,
+    Assembly, Delivery, Exclusion, Sampled, Scored, Sequence, Span, Step, VersionRange, assemble,
 };
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
@@ -83,26 +83,40 @@ impl SampleRequest {
             .collect();
         let (steps, versions): (Vec<Step>, Vec<Vec<u64>>) = steps.into_iter().unzip();
         let assembly = assemble(&steps, self.vocabulary);
+        Checked::of(assembly, &steps, &versions, turns).map_err(invalid)
+    }
+}
+
+impl Checked {
+    /// The sequences of steps, which are numbered by their places; `versions` are those of their
+    /// spans.
+    ///
+    /// # Errors
+    /// A step can't be trained, or there is nothing to train.
+    pub(crate) fn of(
+        assembly: Assembly,
+        steps: &[Step],
+        versions: &[Vec<u64>],
+        turns: u32,
+    ) -> Result<Self, String> {
         for (number, exclusion) in &assembly.excluded {
             if let Exclusion::Fault(fault) = exclusion {
-                return Err(invalid(format!("step {number} can't be trained: {fault}")));
+                return Err(format!("step {number} can't be trained: {fault}"));
             }
         }
         let sequences = assembly.sequences.into_iter();
         let sequences: Vec<Scored> = sequences
-            .map(|sequence| scored(sequence, &steps, &versions))
+            .map(|sequence| scored(sequence, steps, versions))
             .collect();
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
         let tokens = ranges.map(|range| range.end - range.start).sum::<usize>() as u64;
         if tokens == 0 {
-            return Err(invalid(
-                "the sample has no token to train; leave it out".to_owned(),
-            ));
+            return Err("the sample has no token to train; leave it out".to_owned());
         }
         let used = sequences.iter().flat_map(|scored| &scored.versions);
         let used = used.map(|range| range.version as u64);
         let versions = used.clone().min().zip(used.max());
-        Ok(Checked {
+        Ok(Self {
             sequences,
             tokens,
             turns,

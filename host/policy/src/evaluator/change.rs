@@ -236,6 +236,13 @@ impl PolicyEvaluator {
         slot.map_or_else(|| native_policy(world), |slot| slot.policy.clone())
     }
 
+    /// The active policy of the binding that applies to a job.
+    pub fn active_for(&self, world: World, job: &str) -> PolicyRef {
+        let (_, binding) = self.bindings.world(world).of_job(job);
+        let active = binding.active.as_ref();
+        active.map_or_else(|| native_policy(world), |slot| slot.policy.clone())
+    }
+
     /// All bindings of a world, everyone's first.
     pub fn views(&self, world: World) -> Vec<BindingView> {
         let bindings = self.bindings.world(world).iter();

@@ -1,0 +1,219 @@
+//! The captured steps of a member, and what they form.
+
+use crate::app::{JobName, TrainingApp, stopped, store_failed};
+use crate::captured::CapturedSteps;
+use crate::report::Found;
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
+use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
+use treadle_endpoints::arguments::{InPath, LastInPath, Query};
+use treadle_endpoints::signature::Answer;
+use treadle_endpoints::{Endpoint, get};
+use treadle_http::refuse;
+use treadle_model::ClientName;
+use treadle_samples::{Delivery, Sequence, Step};
+use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
+
+/// Tokens of the steps of an answer, prompts included.
+const TOKENS_MAX: usize = 16 << 20;
+
+pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
+    vec![
+        get("/api/v1/jobs/{job}/members/{program}/steps", VIEW, show)
+            .summary("The captured steps of a member, token by token, and what they form")
+            .details("Until the batch that the member is in is released.")
+            .fails(&[
+                ErrorCode::JobUnknown,
+                ErrorCode::MemberUnknown,
+                ErrorCode::AnswerTooLarge,
+            ]),
+    ]
+}
+
+/// Where the member is.
+#[derive(Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct StepsQuery {
+    /// Number of the batch that it is in; needed unless that is one of the newest four.
+    batch: Option<u64>,
+}
+
+/// The captured steps of a member.
+#[derive(Serialize, ToSchema)]
+struct MemberSteps {
+    /// The program.
+    program: String,
+    /// Digest of its sample; null before it is assembled.
+    sample: Option<String>,
+    /// In the order in which they were dispatched.
+    steps: Vec<MemberStep>,
+    /// What they form.
+    sequences: Vec<StepSequence>,
+    /// Steps whose tokens are not trained.
+    excluded: Vec<ExcludedStep>,
+    /// Steps that continue no earlier one, except for the first.
+    breaks: Vec<SequenceBreak>,
+}
+
+/// A captured step.
+#[derive(Serialize, ToSchema)]
+struct MemberStep {
+    /// Its place.
+    number: u64,
+    /// Ids of the prompt's tokens.
+    prompt: Vec<i32>,
+    /// Ids of the sampled tokens, the stop token included.
+    output: Vec<i32>,
+    /// Log-probability of each sampled token.
+    logprobs: Vec<f32>,
+    /// Version of the weights that sampled it.
+    version: u64,
+    /// complete or unknown: whether its client got the whole answer.
+    delivery: &'static str,
+}
+
+/// Tokens in the order in which an engine held them.
+#[derive(Serialize, ToSchema)]
+struct StepSequence {
+    /// Ids of all tokens.
+    ids: Vec<i32>,
+    /// Ranges to train.
+    sampled: Vec<SampledRange>,
+}
+
+/// A range of tokens that a step sampled.
+#[derive(Serialize, ToSchema)]
+struct SampledRange {
+    /// Number of the step.
+    step: u64,
+    /// First position.
+    start: usize,
+    /// One past the last.
+    end: usize,
+}
+
+/// A step that is not trained.
+#[derive(Serialize, ToSchema)]
+struct ExcludedStep {
+    /// Its number.
+    step: u64,
+    /// Why.
+    reason: String,
+}
+
+/// A step that begins a sequence.
+#[derive(Serialize, ToSchema)]
+struct SequenceBreak {
+    /// Its number.
+    step: u64,
+    /// repeated, rerendered, edited, compacted, volatile or other.
+    kind: &'static str,
+}
+
+async fn show(
+    State(app): State<TrainingApp>,
+    caller: Caller,
+    InPath(job): InPath,
+    LastInPath(program): LastInPath<ClientName>,
+    Query(query): Query<StepsQuery>,
+) -> Answer<MemberSteps> {
+    let job = JobName::of(&caller, job);
+    let located = match app.locate(&caller, &job, &program, query.batch).await? {
+        Found::Member(located) => *located,
+        found => found.member(&job, &program)?,
+    };
+    let inside = located.at.program;
+    let captured = app
+        .captured_steps(&job, &inside, located.member.captured)
+        .await;
+    let captured = captured.map_err(|error| store_failed(&error))?;
+    let captured = captured.map_err(|error| {
+        tracing::error!(%program, error = error.0, "captured steps can't be read");
+        refuse(
+            ErrorCode::Internal,
+            "the captured steps can't be read; see the log",
+        )
+    })?;
+    if captured.steps.is_empty() {
+        let message =
+            format!("no steps of program `{program}` were captured, or they were released");
+        return Err(refuse(ErrorCode::MemberUnknown, message));
+    }
+    let tokens: usize = captured.steps.iter().map(Step::context_len).sum();
+    if tokens > TOKENS_MAX {
+        let message = format!(
+            "the steps of program `{program}` have {tokens} tokens with their prompts, more than \
+             {TOKENS_MAX}; read the payload of its batch"
+        );
+        return Err(refuse(ErrorCode::AnswerTooLarge, message));
+    }
+    let sample = located.member.sample.map(String::from);
+    let shown = tokio::task::spawn_blocking(move || shown(&program, sample, captured));
+    let shown = shown.await.map_err(|_| stopped())?;
+    Ok(Json(shown))
+}
+
+fn shown(program: &ClientName, sample: Option<String>, captured: CapturedSteps) -> MemberSteps {
+    let assembly = captured.assembly();
+    let excluded = assembly.excluded.into_iter();
+    let breaks = assembly.breaks.into_iter();
+    MemberSteps {
+        program: program.to_string(),
+        sample,
+        sequences: assembly
+            .sequences
+            .into_iter()
+            .map(StepSequence::of)
+            .collect(),
+        excluded: excluded
+            .map(|(step, reason)| ExcludedStep {
+                step,
+                reason: reason.to_string(),
+            })
+            .collect(),
+        breaks: breaks
+            .map(|(step, kind)| SequenceBreak {
+                step,
+                kind: kind.name(),
+            })
+            .collect(),
+        steps: captured.steps.into_iter().map(MemberStep::of).collect(),
+    }
+}
+
+impl MemberStep {
+    fn of(step: Step) -> Self {
+        let version = step
+            .versions
+            .first()
+            .and_then(|span| span.version.parse().ok());
+        Self {
+            number: step.number,
+            prompt: step.prompt,
+            output: step.output,
+            logprobs: step.logprobs,
+            version: version.unwrap_or_default(),
+            delivery: match step.delivery {
+                Delivery::Complete => "complete",
+                Delivery::Broken | Delivery::Unknown => "unknown",
+            },
+        }
+    }
+}
+
+impl StepSequence {
+    fn of(sequence: Sequence) -> Self {
+        let sampled = sequence.sampled.iter().map(|range| SampledRange {
+            step: range.step,
+            start: range.start,
+            end: range.end,
+        });
+        Self {
+            sampled: sampled.collect(),
+            ids: sequence.ids,
+        }
+    }
+}
