@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest payload of a batch, in bytes.
 const PAYLOAD_MAX: u64 = 4 << 30;
@@ -22,7 +22,8 @@ const FILES_MAX: usize = 1_000_000;
 /// Fields that may differ when a batch comes again.
 const CHANGING: &[&str] = &["lineage", "trained"];
 
-/// A batch as the trainer received it. Its tokens are hashed while it is read, and not kept.
+/// A batch as the trainer received it. Its tokens are hashed while it is read, and not kept:
+/// [`crate::Assembled::read`] reads them again.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// The number in the file's name.
@@ -32,12 +33,19 @@ pub struct Received {
     pub(crate) unchanging: [u8; 32],
     /// What its payload has, or why it can't be read; `None` without a file.
     pub(crate) payload: Option<Result<Payload, String>>,
+    /// The payload's file.
+    path: PathBuf,
 }
 
 impl Received {
     /// Its number, from the file's name.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The bytes of its payload.
+    pub(crate) fn read_payload(&self) -> Result<Vec<u8>, Error> {
+        read_file(&self.path, PAYLOAD_MAX)
     }
 }
 
@@ -153,20 +161,19 @@ fn read_batch(folder: &Path, named: &Named, job: &str) -> Result<Received, Error
         let (found, job) = (content.job, job.to_owned());
         return Err(Error::OtherJob { file, found, job });
     }
-    let payload = folder.join(format!("{}.safetensors", named.stem));
-    let exists = payload.try_exists().map_err(|cause| Error::Read {
-        path: payload.clone(),
+    let path = folder.join(format!("{}.safetensors", named.stem));
+    let exists = path.try_exists().map_err(|cause| Error::Read {
+        path: path.clone(),
         cause,
     })?;
-    let bytes = exists
-        .then(|| read_file(&payload, PAYLOAD_MAX))
-        .transpose()?;
+    let bytes = exists.then(|| read_file(&path, PAYLOAD_MAX)).transpose()?;
     let payload = bytes.map(|bytes| read_payload(&bytes));
     Ok(Received {
         number: named.number,
         content,
         unchanging: hasher.finalize().into(),
         payload,
+        path,
     })
 }
 

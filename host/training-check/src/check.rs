@@ -1,7 +1,7 @@
 //! Rules that concern the batches, and how they agree with the events.
 
 use crate::batch::{Group, Member, Received};
-use crate::event::{Event, Recorded, Settings};
+use crate::event::{Capture, Event, Recorded, Settings};
 use crate::history::History;
 use crate::member::{Attempt, digits, same, shown};
 use crate::payload::{Payload, Sampled};
@@ -11,12 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Compares the events of a job with the batches that its trainer received.
 pub fn check(events: &[Recorded], batches: &[Received]) -> Report {
-    let named = events.iter().find_map(|recorded| recorded.event.job());
-    let received = batches.first().map(|batch| &*batch.content.job);
-    let job = received.or(named).unwrap_or_default();
-    let is_own = |event: &&Event| event.job().is_none_or(|of| of == job);
-    let events = events[last_run(events, job)].iter();
-    let events: Vec<&Event> = events.map(|r| &r.event).filter(is_own).collect();
+    let events = own(events, batches);
     let mut report = Report::default();
     let history = History::check(&events, &mut report);
     let mut receptions: BTreeMap<u64, Vec<&Received>> = BTreeMap::new();
@@ -33,6 +28,16 @@ pub fn check(events: &[Recorded], batches: &[Received]) -> Report {
         checker.batch(*number, receptions);
     }
     checker.report
+}
+
+/// The events of the job that batches are of, in its last run.
+pub(crate) fn own<'e>(events: &'e [Recorded], batches: &[Received]) -> Vec<&'e Event> {
+    let named = events.iter().find_map(|recorded| recorded.event.job());
+    let received = batches.first().map(|batch| &*batch.content.job);
+    let job = received.or(named).unwrap_or_default();
+    let is_own = |event: &&Event| event.job().is_none_or(|of| of == job);
+    let events = events[last_run(events, job)].iter();
+    events.map(|r| &r.event).filter(is_own).collect()
 }
 
 fn check_numbers(
@@ -263,7 +268,11 @@ impl<'a> Checker<'a> {
             (Rule::Version, attempt.version(&self.run, span)),
             (Rule::Abandoned, attempt.abandoned(&self.run)),
             (Rule::Reward, attempt.reward(needs(|held| held.rewarded))),
-            (Rule::Sample, attempt.sample(needs(|held| held.captured))),
+            (
+                Rule::Sample,
+                attempt.sample(needs(|held| held.capture == Capture::Tokens)),
+            ),
+            (Rule::Captured, attempt.capture(&self.run)),
         ];
         for (rule, fault) in faults {
             if let Some(what) = fault {

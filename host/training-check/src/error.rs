@@ -63,6 +63,12 @@ pub enum Error {
         /// The event before it.
         last: u64,
     },
+    /// A payload is another one than before.
+    #[error("the payload of batch {batch} changed while it was checked; check the run again")]
+    Changed {
+        /// The number in the file's name.
+        batch: u64,
+    },
     /// A file is the answer that a batch is not ready.
     #[error("`{file}` says that the batch is not ready; store only batches that are")]
     NotReady {

@@ -42,7 +42,16 @@ pub(crate) struct Settings {
     pub(crate) batch_groups: u64,
     pub(crate) lag_max: u64,
     pub(crate) rewarded: bool,
-    pub(crate) captured: bool,
+    pub(crate) capture: Capture,
+}
+
+/// What is captured of steps.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Capture {
+    #[default]
+    None,
+    Tokens,
 }
 
 impl Default for Settings {
@@ -52,7 +61,7 @@ impl Default for Settings {
             batch_groups: 16,
             lag_max: 1,
             rewarded: true,
-            captured: false,
+            capture: Capture::None,
         }
     }
 }
@@ -80,6 +89,12 @@ pub(crate) enum Event {
         reward: Option<f64>,
         sample: Option<String>,
         version: Option<u64>,
+    },
+    StepCaptured {
+        member: Member,
+    },
+    CaptureFailed {
+        member: Member,
     },
     RewardGiven {
         member: Member,
@@ -145,6 +160,8 @@ impl Event {
             | Self::JobRemoved { job } => Some(job),
             Self::MemberArrived { member }
             | Self::MemberEnded { member, .. }
+            | Self::StepCaptured { member }
+            | Self::CaptureFailed { member }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member } => Some(&member.job),
             Self::ProgramReleased { .. } | Self::ProgramRewarded { .. } | Self::Other => None,

@@ -83,6 +83,20 @@ impl Attempt<'_, '_> {
         (!self.member.reward.map_or(may_lack, is_given)).then(what)
     }
 
+    /// Whether a step of it was not captured, and its client did not report its sample.
+    pub(crate) fn capture(&self, run: &Run<'_>) -> Option<String> {
+        let (last, cut) = (self.last, self.window.to);
+        let mut failures = self.facts.failures.iter().copied();
+        let failed = failures.rfind(|at| *at > last && *at < cut)?;
+        let samples = self.facts.samples.iter().map(|sample| sample.at);
+        let mut samples = samples.filter(|at| *at > last && *at < cut);
+        // With a sample that only its client can have reported it needs no captured steps.
+        let program = &self.member.program;
+        let counts = |at: usize| at > failed || !self.facts.has_ended(run, program, last, at);
+        let what = "a step of it was not captured, and its client reported no sample after that";
+        (!samples.any(counts)).then(|| what.to_owned())
+    }
+
     /// What is wrong with the digest of its sample.
     pub(crate) fn sample(&self, is_needed: bool) -> Option<String> {
         let samples = &self.facts.samples;

@@ -1,5 +1,5 @@
 //! The payload of a batch: its tensors are checked, and the sample of each member is hashed as
-//! `docs/training.md` defines its digest. Nothing in a payload is trusted.
+//! `docs/training.md` defines its digest, or read. Nothing in a payload is trusted.
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
@@ -38,6 +38,25 @@ pub(crate) struct Sampled {
     pub(crate) reward: f64,
 }
 
+/// A sequence of a member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sequence {
+    pub(crate) ids: Vec<i32>,
+    /// Trained positions, in order.
+    pub(crate) sampled: Vec<Range<usize>>,
+    /// Of the tokens of all trained ranges, one range after the other.
+    pub(crate) logprobs: Vec<f32>,
+    /// Versions of positions, in order.
+    pub(crate) versions: Vec<Span>,
+}
+
+/// Positions of a sequence that have the same version.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Span {
+    pub(crate) positions: Range<usize>,
+    pub(crate) version: u64,
+}
+
 /// The tensor `meta`.
 #[derive(Deserialize)]
 struct Meta {
@@ -66,11 +85,26 @@ struct Columns<'p> {
     meta: Meta,
 }
 
+/// What the tensors have of a sequence.
+struct Part<'p> {
+    /// Index of its member.
+    member: usize,
+    ids: &'p [u8],
+    sampled: Vec<Range<usize>>,
+    logprobs: &'p [u8],
+    versions: Vec<Span>,
+}
+
+/// What `owner` says of a member.
+#[derive(Clone, Default)]
+struct Owner {
+    group: Option<u64>,
+    sequences: u64,
+}
+
 /// A member whose sequences are being hashed.
 #[derive(Default)]
 struct Hashed {
-    group: Option<u64>,
-    sequences: u64,
     oldest: Option<u64>,
     hasher: Sha256,
 }
@@ -80,12 +114,16 @@ pub(crate) fn read_payload(bytes: &[u8]) -> Result<Payload, String> {
     let columns = Columns::of(bytes)?;
     let mut hashed = Vec::new();
     hashed.resize_with(columns.meta.members.len(), Hashed::default);
-    columns.hash_into(&mut hashed)?;
+    let owners = columns.each(|part| {
+        if let Some(member) = hashed.get_mut(part.member) {
+            member.add(&part);
+        }
+    })?;
     let meta = columns.meta;
     let mut members = BTreeMap::new();
-    let named = meta.members.into_iter().zip(hashed).zip(columns.rewards);
-    for ((member, hashed), reward) in named {
-        let group = hashed.group.map(|index| item(&meta.groups, index));
+    let named = meta.members.into_iter().zip(hashed).zip(owners);
+    for (((member, hashed), owner), reward) in named.zip(columns.rewards) {
+        let group = owner.group.map(|index| item(&meta.groups, index));
         let sampled = Sampled {
             group: group.transpose()?.cloned(),
             sample: member.sample,
@@ -105,6 +143,25 @@ pub(crate) fn read_payload(bytes: &[u8]) -> Result<Payload, String> {
         groups: meta.groups,
         members,
     })
+}
+
+/// The sequences of those members of a payload that are wanted.
+pub(crate) fn read_sequences(
+    bytes: &[u8],
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Vec<Sequence>>, String> {
+    let columns = Columns::of(bytes)?;
+    let programs = columns.meta.members.iter().map(|member| &member.program);
+    let own = programs.filter(|program| wanted(program));
+    let mut members: BTreeMap<String, Vec<Sequence>> =
+        own.map(|program| (program.clone(), Vec::new())).collect();
+    columns.each(|part| {
+        let program = &columns.meta.members[part.member].program;
+        if let Some(sequences) = members.get_mut(program) {
+            sequences.push(part.into());
+        }
+    })?;
+    Ok(members)
 }
 
 impl<'p> Columns<'p> {
@@ -141,60 +198,88 @@ impl<'p> Columns<'p> {
         Ok(columns)
     }
 
-    /// Adds each sequence to the hash of its member.
-    fn hash_into(&self, members: &mut [Hashed]) -> Result<(), String> {
+    /// Visits each sequence. Answers what owns them, by member.
+    fn each(&self, mut visit: impl FnMut(Part<'p>)) -> Result<Vec<Owner>, String> {
+        let mut owners = vec![Owner::default(); self.meta.members.len()];
         let (mut sampled, mut versions) = (&self.sampled[..], &self.versions[..]);
         let (mut ids, mut logprobs) = (self.ids, self.logprobs);
         for (number, (bounds, owner)) in (0..).zip(self.starts.windows(2).zip(&self.owner)) {
             let [group, member, within] = *owner;
-            let hashed = usize::try_from(member).ok();
-            let hashed = hashed.and_then(|index| members.get_mut(index));
-            let hashed = hashed.ok_or_else(|| format!("`owner` names member {member}"))?;
-            if within != hashed.sequences || *hashed.group.get_or_insert(group) != group {
-                let expected = hashed.sequences;
+            let index = usize::try_from(member).ok();
+            let known = index.and_then(|index| Some((index, owners.get_mut(index)?)));
+            let (index, known) = known.ok_or_else(|| format!("`owner` names member {member}"))?;
+            if within != known.sequences || *known.group.get_or_insert(group) != group {
+                let expected = known.sequences;
                 return Err(format!(
                     "`owner` gives member {member} sequence {within} of group {group}; {expected} \
                      of one group was next"
                 ));
             }
-            hashed.sequences += 1;
+            known.sequences += 1;
             let length = bounds[1][0].checked_sub(bounds[0][0]);
             let length =
                 length.ok_or_else(|| format!("sequence {number} ends before it begins"))?;
             let own = ranges(&mut sampled, number, length)?;
-            let tokens = own.iter().map(|range| range.end - range.start).sum();
-            hashed.number(length);
-            hashed.hasher.update(items(&mut ids, length, "ids")?);
-            hashed.number(own.len() as u64);
-            for range in &own {
-                hashed.number(range.start);
-                hashed.number(range.end);
-            }
-            hashed
-                .hasher
-                .update(items(&mut logprobs, tokens, "logprobs")?);
+            let tokens = own.iter().map(|range| range.len() as u64).sum();
+            let ids = items(&mut ids, length, "ids")?;
+            let logprobs = items(&mut logprobs, tokens, "logprobs")?;
             let rows = versions;
-            let spans = ranges(&mut versions, number, length)?;
-            hashed.number(spans.len() as u64);
-            for (span, row) in spans.iter().zip(rows) {
+            let spans = ranges(&mut versions, number, length)?.into_iter().zip(rows);
+            let spans = spans.map(|(positions, row)| {
                 let version = version_of(item(&self.meta.versions, row[3])?)?;
-                hashed.oldest = Some(hashed.oldest.map_or(version, |oldest| oldest.min(version)));
-                hashed.number(span.start);
-                hashed.number(span.end);
-                hashed.number(version);
-            }
+                Ok(Span { positions, version })
+            });
+            visit(Part {
+                member: index,
+                ids,
+                sampled: own,
+                logprobs,
+                versions: spans.collect::<Result<_, String>>()?,
+            });
         }
         let left = [ids.len(), logprobs.len(), sampled.len(), versions.len()];
         if left == [0; 4] {
-            return Ok(());
+            return Ok(owners);
         }
         Err("tensors have rows after those of the last sequence".to_owned())
     }
 }
 
 impl Hashed {
+    fn add(&mut self, part: &Part<'_>) {
+        self.number((part.ids.len() / 4) as u64);
+        self.hasher.update(part.ids);
+        self.number(part.sampled.len() as u64);
+        for range in &part.sampled {
+            self.number(range.start as u64);
+            self.number(range.end as u64);
+        }
+        self.hasher.update(part.logprobs);
+        self.number(part.versions.len() as u64);
+        for span in &part.versions {
+            let oldest = self.oldest.unwrap_or(span.version);
+            self.oldest = Some(oldest.min(span.version));
+            self.number(span.positions.start as u64);
+            self.number(span.positions.end as u64);
+            self.number(span.version);
+        }
+    }
+
     fn number(&mut self, number: u64) {
         self.hasher.update(number.to_le_bytes());
+    }
+}
+
+impl From<Part<'_>> for Sequence {
+    fn from(part: Part<'_>) -> Self {
+        let ids = part.ids.as_chunks().0.iter();
+        let logprobs = part.logprobs.as_chunks().0.iter();
+        Self {
+            ids: ids.map(|id| i32::from_le_bytes(*id)).collect(),
+            sampled: part.sampled,
+            logprobs: logprobs.map(|p| f32::from_le_bytes(*p)).collect(),
+            versions: part.versions,
+        }
     }
 }
 
@@ -203,7 +288,7 @@ fn ranges<const N: usize>(
     rows: &mut &[[u64; N]],
     sequence: u64,
     length: u64,
-) -> Result<Vec<Range<u64>>, String> {
+) -> Result<Vec<Range<usize>>, String> {
     let own = rows.iter().take_while(|row| row[0] == sequence).count();
     let (own, rest) = rows.split_at(own);
     *rows = rest;
@@ -217,7 +302,7 @@ fn ranges<const N: usize>(
             ));
         }
         last = end;
-        Ok(start..end)
+        Ok(start as usize..end as usize)
     };
     own.iter().map(range).collect()
 }

@@ -19,6 +19,8 @@ pub struct Report {
     pub members: u64,
     /// Members whose sample was hashed from a payload and compared with its digest.
     pub samples_checked: u64,
+    /// Members whose sample follows from their stored steps; see [`crate::Samples::prove`].
+    pub samples_proven: u64,
     /// Largest lag of any group, in training steps.
     pub lag_max_seen: u64,
     /// What breaks a rule, at most [`VIOLATIONS_MAX`].
@@ -70,6 +72,17 @@ pub enum Rule {
     Sample,
     /// The payload has the members and rewards of its batch.
     Payload,
+    /// A member with a step that was not captured has the sample that its client reported.
+    Captured,
+    /// The stored steps of a member agree with each other.
+    Steps,
+    /// To the left of each trained range stands exactly the prompt of a step, and in it the step's
+    /// output.
+    Context,
+    /// Trained tokens have the log-probabilities and the version of their step.
+    Scores,
+    /// Each step is trained in one place, or it is excluded.
+    Coverage,
     /// Batches are requested in order, and only those that exist are trained, saved or gone back
     /// to.
     Existing,
@@ -95,6 +108,11 @@ impl Rule {
             Self::Reward => "a served reward is the last one given before the batch",
             Self::Sample => "a sample has the digest that was recorded",
             Self::Payload => "a payload has the members and rewards of its batch",
+            Self::Captured => "a member whose capture failed has its client's sample",
+            Self::Steps => "the stored steps of a member agree with each other",
+            Self::Context => "a trained range is a step's output, right after its prompt",
+            Self::Scores => "trained tokens have the log-probabilities and version of their step",
+            Self::Coverage => "each step is trained in one place, or it is excluded",
             Self::Existing => "only batches that exist are trained, saved or gone back to",
             Self::Received => "each batch that was trained was received",
             Self::Told => "versions rise within a lineage, up to the last batch",
@@ -107,9 +125,14 @@ impl fmt::Display for Report {
         let violations = self.violations.len() as u64 + self.left_out;
         write!(
             f,
-            "{} batches, {} groups, {} members, {} samples checked; largest lag {}; {violations} \
-             violations",
-            self.batches, self.groups, self.members, self.samples_checked, self.lag_max_seen
+            "{} batches, {} groups, {} members, {} samples checked, {} samples proven from their \
+             steps; largest lag {}; {violations} violations",
+            self.batches,
+            self.groups,
+            self.members,
+            self.samples_checked,
+            self.samples_proven,
+            self.lag_max_seen
         )
     }
 }
@@ -135,6 +158,19 @@ impl fmt::Display for Violation {
         let shown = line.chars().take(LINE_MAX);
         let shown = shown.map(|c| if c.is_control() { ' ' } else { c });
         f.write_str(&shown.collect::<String>())
+    }
+}
+
+/// A rule that is broken, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Finding {
+    pub(crate) rule: Rule,
+    pub(crate) what: String,
+}
+
+impl Finding {
+    pub(crate) fn of(rule: Rule, what: String) -> Self {
+        Self { rule, what }
     }
 }
 

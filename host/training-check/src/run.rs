@@ -35,6 +35,37 @@ pub(crate) struct Facts<'e> {
     pub(crate) ends: Vec<Since<&'e str>>,
     pub(crate) rewards: Vec<Since<f64>>,
     pub(crate) samples: Vec<Since<Stored<'e>>>,
+    /// When steps of it were captured.
+    pub(crate) captures: Vec<usize>,
+    /// When a step of it was not, or no sample could be made of its steps.
+    pub(crate) failures: Vec<usize>,
+}
+
+impl Facts<'_> {
+    /// Whether an end of it is on record between two events.
+    pub(crate) fn has_ended(&self, run: &Run<'_>, program: &str, from: usize, to: usize) -> bool {
+        let mut ends = self.ends.iter().map(|end| end.at);
+        let is_reported = ends.any(|at| at > from && at < to);
+        is_reported || run.released(program, Window { from, to }).is_some()
+    }
+
+    /// Whether treadle assembled the sample that it had when its batch was cut. Its client reports
+    /// a sample with its end, or because a step was not captured. One that it reported otherwise
+    /// can't be told apart.
+    pub(crate) fn is_assembled(&self, run: &Run<'_>, program: &str, window: Window) -> bool {
+        let arrivals = self.arrivals.partition_point(|at| *at < window.to);
+        let Some(last) = self.arrivals[..arrivals].last().copied() else {
+            return false;
+        };
+        let mut samples = self.samples.iter().map(|sample| sample.at);
+        let Some(sample) = samples.find(|at| *at > last && *at < window.to) else {
+            return false;
+        };
+        let is_before = |at: &usize| *at > last && *at < sample;
+        let captured = self.captures.iter().any(is_before);
+        let failed = self.failures.iter().any(is_before);
+        captured && !failed && self.has_ended(run, program, last, sample)
+    }
 }
 
 /// The sizes that a group may have been given.
@@ -178,6 +209,8 @@ impl<'e> Run<'e> {
     fn add_to_member(&mut self, at: usize, event: &'e Event) {
         let (Event::MemberArrived { member }
         | Event::MemberEnded { member, .. }
+        | Event::StepCaptured { member }
+        | Event::CaptureFailed { member }
         | Event::RewardGiven { member, .. }
         | Event::RewardFailed { member }) = event
         else {
@@ -203,6 +236,8 @@ impl<'e> Run<'e> {
                     .rewards
                     .extend(reward.map(|value| Since { at, value }));
             }
+            Event::StepCaptured { .. } => facts.captures.push(at),
+            Event::CaptureFailed { .. } => facts.failures.push(at),
             Event::RewardGiven { reward, .. } => {
                 let value = *reward;
                 facts.rewards.push(Since { at, value });

@@ -1,10 +1,15 @@
 //! A good run passes, each injected bug is named, and hostile input is refused.
 
 mod fixture;
+mod random;
+mod samples;
+mod steps;
 
 use crate::payload::read_payload;
 use crate::{Error, Report, Rule, check, read_batches, read_events};
-use fixture::{Columns, Fixture, arrived, ended, of_batch, reward_failed, rewarded, tokens, told};
+use fixture::{
+    Columns, Fixture, arrived, captured, ended, of_batch, reward_failed, rewarded, tokens, told,
+};
 use serde_json::{Value, json};
 
 /// A bug, and the rule that it breaks.
@@ -171,6 +176,25 @@ const EVENTS: &[Bug] = &[
         run.events[at]["sample"] = Value::Null;
     }),
     bug(
+        "a sample without one of its steps is served",
+        Rule::Captured,
+        |run| {
+            let at = run.at("member_ended", "p1-b");
+            run.events.insert(at, ended("p1-b", "completed"));
+            run.events
+                .insert(at + 2, captured("capture_failed", "p1-b"));
+        },
+    ),
+    bug(
+        "a member is served without the step that was not captured",
+        Rule::Captured,
+        |run| {
+            let at = run.at("member_ended", "p1-b");
+            run.events.insert(at, captured("capture_failed", "p1-b"));
+            run.events[at + 1]["sample"] = Value::Null;
+        },
+    ),
+    bug(
         "a batch that was never requested is received",
         Rule::Existing,
         |run| drop(run.events.remove(run.at("batch_requested", "\"batch\":3"))),
@@ -224,7 +248,8 @@ fn shown(report: &Report) -> String {
 fn a_good_run_passes() {
     let report = Fixture::good().report();
     assert_eq!(shown(&report), "");
-    let counts = "3 batches, 3 groups, 5 members, 5 samples checked; largest lag 1; 0 violations";
+    let counts = "3 batches, 3 groups, 5 members, 5 samples checked, 0 samples proven from their \
+                  steps; largest lag 1; 0 violations";
     assert_eq!(report.to_string(), counts);
 }
 

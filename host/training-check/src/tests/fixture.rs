@@ -75,6 +75,13 @@ pub(super) fn reward_failed(program: &str) -> Value {
     with(member("reward_failed", program), "cause", "late".into())
 }
 
+/// `step_captured` or `capture_failed`.
+pub(super) fn captured(event: &str, program: &str) -> Value {
+    let event = with(member(event, program), "step", 17.into());
+    let event = with(event, "digest", "sha256:00".into());
+    with(with(event, "tokens", 3.into()), "cause", "no ids".into())
+}
+
 /// The report of a member with its sample.
 fn reported(tokens: &Tokens) -> Value {
     let event = ended(tokens.program, "completed");
@@ -114,7 +121,8 @@ impl Fixture {
         let first = [tokens("p1-a", 0, 1.0), tokens("p1-b", 0, 0.0)];
         let second = [tokens("p2-a", 0, 0.1 + 0.2), tokens("p2-b", 1, -1.0)];
         let third = [tokens("p3-a", 1, 0.5)];
-        let settings = json!({"group_size": 2, "batch_groups": 1, "lag_max": 1, "captured": true});
+        let settings =
+            json!({"group_size": 2, "batch_groups": 1, "lag_max": 1, "capture": "tokens"});
         let events = vec![
             json!({"event": "worker_removed", "worker": 4}),
             json!({"event": "program_released", "program": "before"}),
@@ -210,7 +218,7 @@ impl Fixture {
         check(&self.recorded(), &self.received().expect("batches"))
     }
 
-    fn write(&self, folder: &Path) {
+    pub(super) fn write(&self, folder: &Path) {
         for (stem, batch) in &self.batches {
             let path = folder.join(format!("{stem}.json"));
             std::fs::write(path, batch.to_string()).expect("written");

@@ -59,6 +59,9 @@ pub(super) enum CliError {
     /// The journal does not replay.
     #[error("{0}")]
     Recovery(#[from] treadle_scheduler::recovery::RecoveryError),
+    /// A training run can't be checked.
+    #[error("{0}")]
+    Check(#[from] treadle_training_check::Error),
     /// Nothing listens at the address.
     #[error(
         "no treadle answers at {url}: {cause}; start one with `treadle up` or `treadle serve`, or name another with --url or {}",

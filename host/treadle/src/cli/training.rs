@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
 use super::output::{Column, print_json, print_notice, print_table, print_text};
-use treadle_training_check::{check, read_batches, read_events};
+use treadle_training_check::{Assembled, Report, assembled, check, read_batches, read_events};
 
 const JOBS: &[Column] = &[
     ("JOB", "/job"),
@@ -31,6 +31,8 @@ const PATH: &str = "/api/v1/jobs";
 const NONE: &str = "no training job is declared; docs/training.md shows how";
 /// Events in one request.
 const PAGE: u32 = 10_000;
+/// Why a member's steps can't be had: they were removed, or are too many for one answer.
+const NO_STEPS: &[&str] = &["job_unknown", "member_unknown", "answer_too_large"];
 
 /// Arguments of `treadle training`.
 #[derive(Args, Clone, Debug)]
@@ -84,12 +86,12 @@ impl TrainingArgs {
                 print_table(WAITS, rows(&answer["waits"]), "nothing waits")
             }
             TrainingCommand::Check { job, batches } => {
-                let failed =
-                    |error: treadle_training_check::Error| CliError::Failed(error.to_string());
                 let lines = lines(&client, &job).await?;
-                let events = read_events(&*lines).map_err(failed)?;
-                let batches = read_batches(&batches, &job).map_err(failed)?;
-                let report = check(&events, &batches);
+                let events = read_events(&*lines)?;
+                let batches = read_batches(&batches, &job)?;
+                let mut report = check(&events, &batches);
+                let assembled = assembled(&events, &batches);
+                prove(&client, &job, &assembled, &mut report).await?;
                 if json {
                     print_json(&serde_json::to_value(&report).unwrap_or_default())?;
                 } else {
@@ -128,4 +130,27 @@ async fn lines(client: &Client, job: &str) -> Result<Vec<u8>, CliError> {
             None => return Ok(lines),
         }
     }
+}
+
+/// Proves samples that treadle assembled from the steps of their members, if these are still there.
+async fn prove(
+    client: &Client,
+    job: &str,
+    batches: &[Assembled<'_>],
+    report: &mut Report,
+) -> Result<(), CliError> {
+    for batch in batches {
+        let samples = batch.read()?;
+        for program in samples.programs() {
+            let (job, member) = (escaped(job), escaped(program));
+            let number = batch.number();
+            let path = format!("{PATH}/{job}/members/{member}/steps?batch={number}");
+            match client.get(&path).await {
+                Ok(steps) => samples.prove(program, steps.to_string().as_bytes(), report)?,
+                Err(CliError::Refused { code, .. }) if NO_STEPS.contains(&&*code) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
 }
