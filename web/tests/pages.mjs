@@ -44,6 +44,7 @@ const PAGES = () => {
     ["/console/lanes?color=reward", ".lanes canvas"],
     ["/console/training", ".empty, .plain"],
     ["/console/training/nothing", "text=No training job of this name", { expected: NO_JOB }],
+    ["/console/training/no/members/a", "text=No training job of this name", { expected: NO_JOB }],
     ["/console/actions?action=1", "text=Output"],
     ["/console/sandboxes", "h2", { expected: NO_SANDBOXES }],
     ["/console/sandboxes", "td >> text=node-1", { prepare: withSandboxes }],

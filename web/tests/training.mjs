@@ -1,4 +1,4 @@
-// A training job: who waits, what was lost, its groups, and a batch with its members.
+// A training job: who waits, what was lost, its groups, a batch with its members, and a sample.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, excessWidth, open, violations } from "./harness.mjs";
@@ -68,4 +68,62 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   assert.ok((await excessWidth(page)) <= 0);
   assert.equal((await told("GET", "")).next_batch, 2);
   await done();
+});
+
+const TOKENS = 100_000;
+const PROMPT = 5;
+
+/** A member's captured steps: one that is trained and is long, and one that is not trained. */
+function captured(program) {
+  const ids = (length) => Array.from({ length }, (_, at) => (at * 7919) % 150_000);
+  const output = ids(TOKENS - PROMPT);
+  const step = (number, prompt, output) => ({
+    ...{ number, prompt, output, version: 3, delivery: "complete" },
+    logprobs: output.map((_, at) => -(at % 6)),
+  });
+  return {
+    ...{ program, sample: `sha256:${"ab".repeat(32)}`, breaks: [{ step: 1, kind: "edited" }] },
+    steps: [step(0, ids(PROMPT), output), step(1, ids(9), ids(2))],
+    sequences: [
+      { ids: [...ids(PROMPT), ...output], sampled: [{ step: 0, start: PROMPT, end: TOKENS }] },
+    ],
+    excluded: [{ step: 1, reason: "its client asked again" }],
+  };
+}
+
+test("the tokens of a member are shown page by page", async () => {
+  const program = `${JOB}-sampled`;
+  await told("PUT", "", { group_size: 1, batch_groups: 1, lag_max: 9, capture: "tokens" });
+  await told("POST", "/groups", { groups: [{ group: "p3" }] });
+  await told("POST", "/members", { program, group: "p3", wait_s: 10 });
+  const steps = /members\/[^/]+\/steps(\?.*)?$/;
+  const { page, done } = await open(`/console/training/${JOB}`);
+  const groups = page.getByRole("table", { name: "Groups in no batch" });
+  await groups.getByRole("row", { name: "p3" }).click();
+  const members = page.getByRole("table", { name: "Programs of the group" });
+  await members.getByRole("row", { name: program }).getByRole("link", { name: "tokens" }).click();
+  await page.waitForSelector("text=No captured tokens");
+
+  await page.route(steps, (route) => route.fulfill({ json: captured(program) }));
+  await page.reload();
+  await page.waitForSelector("text=group p3");
+  await page.waitForSelector("text=of 100,000 in context");
+  const cells = page.locator(".token");
+  assert.equal(await cells.count(), 2000);
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.locator("[data-at='2000']").waitFor();
+  assert.equal(await cells.count(), 2000);
+
+  const turns = page.getByRole("table", { name: "Turns" });
+  await turns.getByText("not trained: its client asked again").click();
+  await page.waitForURL(/of=step-1/);
+  assert.equal(await cells.count(), 11);
+  assert.deepEqual(await violations(page), []);
+  await turns.getByText("5 prompt").click();
+  await page.locator(`[data-at='${PROMPT}']:focus`).waitFor();
+  await page.keyboard.press("ArrowRight");
+  await page.locator(".token-about", { hasText: "-1" }).waitFor();
+  await page.setViewportSize({ width: 375, height: 800 });
+  assert.ok((await excessWidth(page)) <= 0);
+  await done(/status of 404/);
 });

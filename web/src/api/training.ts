@@ -37,8 +37,11 @@ export interface TrainingSettings {
   failures_max: number;
   starved_after: number;
   rewarded: boolean;
-  captured: boolean;
+  /** What is captured of requests that treadle forwards. */
+  capture: "none" | "tokens";
   member_timeout_s: number;
+  /** The action that computes rewards. */
+  reward?: object;
 }
 
 export interface TrainingWait {
@@ -111,7 +114,7 @@ interface GroupsPage {
   next?: string;
 }
 
-const JOBS = "/api/v1/jobs";
+export const JOBS = "/api/v1/jobs";
 const REFRESH_MS = 3000;
 const GROUPS_PAGE = 100;
 /** Maximum number of groups of one batch that are read; of a larger batch, every n-th group is. */
@@ -127,7 +130,8 @@ export function isGone(error: unknown): boolean {
   return error instanceof ApiError && error.code === "job_unknown";
 }
 
-async function read<T>(
+/** Reads an answer that the console has a type of its own for. */
+export async function read<T>(
   path: string,
   values: Record<string, string | number>,
   query: Record<string, unknown>,

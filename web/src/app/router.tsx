@@ -73,8 +73,14 @@ const training = createRoute({
 const trainingJob = createRoute({
   getParentRoute: () => root,
   path: "/training/$job",
-  validateSearch: texts("batch"),
+  validateSearch: texts("batch", "group"),
   component: lazyRouteComponent(() => import("../pages/training/Job"), "Job"),
+});
+const sample = createRoute({
+  getParentRoute: () => root,
+  path: "/training/$job/members/$program",
+  validateSearch: texts("batch", "of", "at"),
+  component: lazyRouteComponent(() => import("../pages/training/Sample"), "Sample"),
 });
 const actions = createRoute({
   getParentRoute: () => root,
@@ -146,6 +152,7 @@ export const router = createRouter({
     lanes,
     training,
     trainingJob,
+    sample,
     actions,
     sandboxes,
     workers,

@@ -93,8 +93,9 @@ test("the account has means over members, and losses by reason", () => {
   ]);
 });
 
-test("rewards have three digits", () => {
-  const texts = [null, 0.12345, 0.00034, -0.5, 1, 999, 12345].map(rewardText);
-  expect(texts).toEqual(["–", "0.123", "0.00034", "-0.5", "1", "999", "12.3k"]);
+test("rewards have at most four digits, and ends are words", () => {
+  const texts = [null, 0.12345, 2 / 3, 0.00034, -0.5, 1, 999, 12345].map(rewardText);
+  expect(texts).toEqual(["–", "0.1235", "0.6667", "0.00034", "-0.5", "1", "999", "12.3k"]);
   expect(endText("environment_failed")).toBe("environment failed");
+  expect(endText("capture_failed")).toBe("capture failed");
 });

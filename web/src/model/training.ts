@@ -124,10 +124,10 @@ export function endText(end: string): string {
   return end.replaceAll("_", " ");
 }
 
-/** A reward with three digits: means are often small. */
+/** A reward with at most four digits: means are often small. */
 export function rewardText(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  return Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : short(value);
+  return Math.abs(value) < 1000 ? String(Number(value.toPrecision(4))) : short(value);
 }
 
 /** The tone of a group's state. */

@@ -53,7 +53,7 @@ export function Batches({ job }: { job: TrainingJob }) {
           <Loading rows={4} />
         )}
       </Panel>
-      {batch ? <Members batch={batch} /> : null}
+      {batch ? <Members batch={batch} job={job} /> : null}
       {chosen && data && !batch ? (
         <p className="soft">Batch {chosen} is not among the latest ones.</p>
       ) : null}
@@ -87,7 +87,11 @@ function Lines({ batches }: { batches: TrainingBatch[] }) {
 function BatchTable({ batches, chosen }: { batches: TrainingBatch[]; chosen: string | undefined }) {
   const navigate = useNavigate({ from: "/training/$job" });
   const open = (batch: number) =>
-    void navigate({ search: { batch: String(batch) }, replace: true, resetScroll: false });
+    void navigate({
+      search: (old) => ({ ...old, batch: String(batch) }),
+      replace: true,
+      resetScroll: false,
+    });
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways
     <div className="plain-scroll" tabIndex={0}>

@@ -29,7 +29,7 @@ export function Job() {
   );
 }
 
-function Unknown({ job }: { job: string }) {
+export function Unknown({ job }: { job: string }) {
   return (
     <>
       <PageHead title={<Text value={job} max={120} />} />
@@ -61,7 +61,7 @@ function Known({ job }: { job: TrainingJob }) {
       <Figures job={job} />
       <Waits job={job} />
       <Batches job={job} />
-      <Groups job={job.job} />
+      <Groups job={job} />
       <div className="grid-side">
         <Account account={job.account} />
         <Settings job={job} />
@@ -144,7 +144,13 @@ function Settings({ job: { settings } }: { job: TrainingJob }) {
         {Object.entries(settings).map(([name, value]) => (
           <div key={name} className="fact">
             <dt className="mono">{name}</dt>
-            <dd>{value === null ? "–" : <Text value={String(value)} max={120} />}</dd>
+            <dd>
+              {value === null ? (
+                "–"
+              ) : (
+                <Text value={typeof value === "object" ? JSON.stringify(value) : String(value)} />
+              )}
+            </dd>
           </div>
         ))}
       </dl>

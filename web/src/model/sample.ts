@@ -1,0 +1,190 @@
+// A member's sample: its figures, its turns, and its tokens page by page.
+import type { MemberStep, MemberSteps, SampledRange } from "../api/sample";
+import { count } from "../format/number";
+
+/** Tokens on a page. */
+export const PAGE_TOKENS = 2000;
+/** Steps that a list names before it counts the rest. */
+const NAMED_STEPS = 8;
+
+export interface SampleFigures {
+  /** Tokens of all sequences. */
+  context: number;
+  /** Those of them that are trained. */
+  trained: number;
+  /** Versions that sampled the steps, ascending. */
+  versions: number[];
+}
+
+export function figuresOf({ steps, sequences }: MemberSteps): SampleFigures {
+  const ranges = sequences.flatMap((sequence) => sequence.sampled);
+  return {
+    context: sequences.reduce((sum, { ids }) => sum + ids.length, 0),
+    trained: ranges.reduce((sum, { start, end }) => sum + end - start, 0),
+    versions: [...new Set(steps.map((step) => step.version))].sort((a, b) => a - b),
+  };
+}
+
+/** What each kind of break means. */
+const BREAKS: Record<string, string> = {
+  rerendered:
+    "The client sent the answer back in other tokens, without its thinking, or not at all.",
+  edited: "An earlier part of the prompt changed.",
+  compacted: "The prompt is shorter than an earlier one that begins like it.",
+  volatile: "The prompts differ near the start, such as in a date or a counter.",
+  repeated: "The same prompt was sent again.",
+  other: "The prompt has nothing in common with earlier ones, as that of another agent.",
+};
+
+export function breakText(kind: string): string {
+  return BREAKS[kind] ?? "The step continues no earlier one.";
+}
+
+/** Steps by what is said of them, what is said of most steps first. */
+export function stepsBy(said: [string, number][]): [string, number[]][] {
+  const groups = new Map<string, number[]>();
+  for (const [what, step] of said) {
+    const steps = groups.get(what);
+    if (steps) steps.push(step);
+    else groups.set(what, [step]);
+  }
+  return [...groups].sort(([, a], [, b]) => b.length - a.length);
+}
+
+/** "step 3", or "steps 3, 5 and 12 more". */
+export function stepList(steps: number[]): string {
+  const named = steps.slice(0, NAMED_STEPS).map((step) => count(step));
+  const rest = steps.length - named.length;
+  return `${steps.length === 1 ? "step" : "steps"} ${named.join(", ")}${rest > 0 ? ` and ${count(rest)} more` : ""}`;
+}
+
+export interface Turn extends Pick<MemberStep, "number" | "version"> {
+  /** What stands before its tokens: observation, or context if its sequence has no earlier turn. */
+  before: { what: "prompt" | "observation" | "context"; tokens: number };
+  sampled: number;
+  /** Mean log-probability of its tokens; null without any. */
+  logprob: number | null;
+  /** The sequence that trains it, and where; null if none does. */
+  trained: { sequence: number; start: number } | null;
+  /** Why it is not trained, why it begins a sequence, or what is unknown of it. */
+  notes: string[];
+}
+
+/** The steps of a member, in their order. */
+export function turnsOf({ steps, sequences, excluded, breaks }: MemberSteps): Turn[] {
+  const places = new Map<number, { sequence: number; start: number; after: number | null }>();
+  sequences.forEach(({ sampled }, sequence) => {
+    sampled.forEach(({ step, start }, at) => {
+      places.set(step, { sequence, start, after: sampled[at - 1]?.end ?? null });
+    });
+  });
+  const reasons = new Map(excluded.map(({ step, reason }) => [step, reason]));
+  const kinds = new Map(breaks.map(({ step, kind }) => [step, kind]));
+  return steps.map((step, at) => {
+    const { number, version, prompt, output, delivery } = step;
+    const place = places.get(number);
+    const [reason, kind] = [reasons.get(number), kinds.get(number)];
+    const begins = at === 0 || kind !== undefined || place === undefined;
+    const before =
+      place && place.after !== null
+        ? { what: "observation" as const, tokens: place.start - place.after }
+        : { what: begins ? ("prompt" as const) : ("context" as const), tokens: prompt.length };
+    return {
+      ...{ number, version, before, sampled: output.length, logprob: meanOf(step.logprobs) },
+      trained: place ? { sequence: place.sequence, start: place.start } : null,
+      notes: [
+        reason ? `not trained: ${reason}` : "",
+        kind ? `begins a sequence: ${kind}` : "",
+        delivery === "complete" ? "" : "unknown whether its client got the whole answer",
+      ].filter(Boolean),
+    };
+  });
+}
+
+function meanOf(values: (number | null)[]): number | null {
+  const known = values.filter((value) => value !== null);
+  return known.length > 0 ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+}
+
+/** Tokens in a row, with the ranges of them that steps sampled. */
+export interface TokenRow {
+  ids: number[];
+  sampled: SampledRange[];
+}
+
+/** The tokens that a URL names: a sequence by its number, or a step as `step-3`. Without a name that
+ *  is known, the first sequence, or the first step if nothing is trained. */
+export function rowOf(
+  { steps, sequences }: MemberSteps,
+  name: string | undefined,
+): { name: string; row: TokenRow } | null {
+  const [, number] = /^step-(\d+)$/.exec(name ?? "") ?? [];
+  const chosen = number ? steps.find((step) => step.number === Number(number)) : undefined;
+  const sequence = sequences[Number(name ?? 0)];
+  if (!chosen && sequence) return { name: name ?? "0", row: sequence };
+  if (!chosen && sequences[0]) return { name: "0", row: sequences[0] };
+  const step = chosen ?? steps[0];
+  if (!step) return null;
+  const { prompt, output } = step;
+  const range = { step: step.number, start: prompt.length, end: prompt.length + output.length };
+  return { name: `step-${step.number}`, row: { ids: [...prompt, ...output], sampled: [range] } };
+}
+
+export interface Token {
+  id: number;
+  /** Its position in the sequence. */
+  at: number;
+  /** Who sampled it; null for context. */
+  by: { step: number; version: number; logprob: number | null } | null;
+  /** Stands before it: which step begins, and the version if it is another one. */
+  mark: string | null;
+}
+
+/** The tokens of a page that begins at a position. */
+export function pageOf({ steps }: MemberSteps, { ids, sampled }: TokenRow, from: number): Token[] {
+  const byNumber = new Map(steps.map((step) => [step.number, step]));
+  const tokens: Token[] = ids.slice(from, from + PAGE_TOKENS).map((id, at) => ({
+    ...{ id, at: from + at, by: null, mark: null },
+  }));
+  let earlier: number | undefined;
+  for (const { step: number, start, end } of sampled) {
+    const step = byNumber.get(number);
+    if (!step) continue;
+    const { version, logprobs } = step;
+    for (let at = Math.max(start, from); at < Math.min(end, from + tokens.length); at += 1) {
+      const token = tokens[at - from];
+      if (!token) continue;
+      token.by = { step: number, version, logprob: logprobs[at - start] ?? null };
+      if (at === start) {
+        token.mark = `step ${number}${version === earlier ? "" : `, version ${version}`}`;
+      }
+    }
+    earlier = version;
+  }
+  return tokens;
+}
+
+/** Where the colours of log-probabilities change. */
+const EDGES = [0.9, 0.5, 0.1, 0.01].map(Math.log);
+
+/** The colours from the likeliest tokens to the unlikeliest: the least log-probability of each. */
+export const SCALE = ["at least -0.1 (90 %)", "-0.7 (50 %)", "-2.3 (10 %)", "-4.6 (1 %)", "less"];
+
+/** The colour of a log-probability as a place in `SCALE`; null without a number. */
+export function colorOf(logprob: number | null): number | null {
+  if (logprob === null) return null;
+  const at = EDGES.findIndex((edge) => logprob >= edge);
+  return at < 0 ? EDGES.length : at;
+}
+
+/** A log-probability with the digits that people compare. */
+export function logprobText(value: number | null): string {
+  return value === null ? "–" : String(Number(value.toFixed(3)));
+}
+
+/** All that is known of a token, in one line. */
+export function tokenText({ id, at, by }: Token): string {
+  const place = `${id}, position ${count(at)}`;
+  if (!by) return `${place}, context`;
+  return `${place}, log-probability ${logprobText(by.logprob)}, version ${count(by.version)}, step ${by.step}`;
+}
