@@ -165,6 +165,8 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-endpoints",
             "treadle-http",
             "treadle-model",
+            "treadle-policy",
+            "treadle-registry",
             "treadle-runs",
             "treadle-samples",
             "treadle-scheduler",

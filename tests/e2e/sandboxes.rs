@@ -8,5 +8,5 @@ mod mini;
 mod nodes;
 mod rest;
 mod shares;
-mod stage;
+pub(crate) mod stage;
 mod swerex;

@@ -1,9 +1,12 @@
 //! Training runs over HTTP: what was acknowledged outlives everything, batches never change, and
 //! what is wrong is refused and changes nothing.
 
+mod captured_kills;
+mod harness;
 mod kills;
 mod reports;
 mod tenants;
+mod tokens;
 mod wrong;
 
 use std::path::Path;
@@ -101,7 +104,7 @@ async fn a_member_begins_and_ends_once() {
     let client = &fixture.client;
     declare(
         client,
-        json!({"group_size": 2, "batch_groups": 1, "captured": true}),
+        json!({"group_size": 2, "batch_groups": 1, "capture": "tokens"}),
     )
     .await;
     submit(client, &["a", "b"]).await;
@@ -147,7 +150,7 @@ async fn a_run_goes_from_groups_to_batches_and_on() {
     let client = &fixture.client;
     declare(
         client,
-        json!({"group_size": 2, "batch_groups": 2, "captured": true}),
+        json!({"group_size": 2, "batch_groups": 2, "capture": "tokens"}),
     )
     .await;
     submit(client, &["a", "b"]).await;
@@ -241,7 +244,7 @@ async fn batches_are_the_same_after_kills_and_a_rollback() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = on_disk(folder.path());
     let mut daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
-    let settings = json!({"group_size": 2, "batch_groups": 2, "captured": true});
+    let settings = json!({"group_size": 2, "batch_groups": 2, "capture": "tokens"});
     declare(&daemon.client, settings).await;
     let mut batches = Vec::new();
     for number in 1..=4_u64 {

@@ -44,6 +44,21 @@ impl Server {
         Self::start("the simulated engine", &args).await
     }
 
+    /// An engine that gives tokens, a thousand times faster than the clock.
+    pub(super) async fn token_engine() -> Result<Self, BenchError> {
+        let kv_tokens = KV_TOKENS.to_string();
+        let args = [
+            "engine-sim",
+            "--listen",
+            "127.0.0.1:0",
+            "--time-scale",
+            "1000",
+            "--kv-tokens",
+            &kv_tokens,
+        ];
+        Self::start("the simulated engine", &args).await
+    }
+
     /// A gateway in front of engines, their URLs with commas between, with these settings
     /// (`KEY=VALUE`) and its defaults, except for the location of the journal.
     pub(super) async fn gateway(engines: &str, settings: &[String]) -> Result<Self, BenchError> {

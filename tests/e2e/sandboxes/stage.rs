@@ -43,7 +43,7 @@ pub(super) async fn sandbox(client: &Client) -> String {
 }
 
 /// The Python of one line of the list of packages; `None` if these tests are skipped.
-pub(super) fn python(packages: &str) -> Option<PathBuf> {
+pub(crate) fn python(packages: &str) -> Option<PathBuf> {
     if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
         eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so no packages of SWE-ReX were tested");
         return None;

@@ -14,7 +14,7 @@ use super::{batch, declare, get, member, post, put, submit, whole};
 async fn of_two_reports_one_counts_as_a_whole() {
     let fixture = Fixture::start(1, 10_000).await;
     let client = &fixture.client;
-    let settings = json!({"group_size": 1, "batch_groups": 1, "captured": true, "pipeline": 1});
+    let settings = json!({"group_size": 1, "batch_groups": 1, "capture": "tokens", "pipeline": 1});
     declare(client, settings).await;
     for number in 1..=20_u64 {
         let (key, program) = (format!("g{number}"), format!("p{number}"));
@@ -39,6 +39,73 @@ async fn of_two_reports_one_counts_as_a_whole() {
             .await
             .ok();
     }
+    fixture.finish().await;
+}
+
+/// The answer that equals its reference earns 1: no policy is bound, so the default judges.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bound_policy_computes_rewards() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    let reward = json!({"policy": true});
+    declare(
+        client,
+        json!({"group_size": 2, "batch_groups": 1, "reward": reward}),
+    )
+    .await;
+    let groups = json!({"groups": [{"group": "a", "content": {"reference": "42"}}]});
+    post(client, "/groups", groups).await.ok();
+    for (program, answer) in [("p1", "42"), ("p2", "41")] {
+        let begun = json!({"program": program, "group": "a"});
+        post(client, "/members", begun).await.ok();
+        let end = json!({"end": "completed", "info": {"answer": answer}});
+        put(client, &format!("/members/{program}"), &end).await.ok();
+    }
+    let (view, _) = batch(client, 1).await;
+    let rewards = view["groups"][0]["members"]
+        .as_array()
+        .expect("a list")
+        .iter();
+    let rewards: Vec<&Value> = rewards.map(|member| &member["reward"]).collect();
+    assert_eq!(rewards, [&json!(1.0), &json!(0.0)]);
+    fixture.finish().await;
+}
+
+/// All members are judged at once, and what one lacks is no 0.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_group_are_judged_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = Fixture::tuned(1, 10_000, |config| with_actions(config, folder.path(), 2)).await;
+    let client = &fixture.client;
+    // It answers only if it got both members, and once for both.
+    let script = "grep -q '\"p1\".*\"p2\"' && echo '{\"rewards\": {\"p1\": 0.25, \"p2\": 0.75}}'";
+    let process = json!({"command": ["sh", "-c", script]});
+    let reward = json!({"of": "group", "kind": "judge", "run": {"process": process}});
+    declare(
+        client,
+        json!({"group_size": 2, "batch_groups": 1, "reward": reward}),
+    )
+    .await;
+    submit(client, &["a"]).await;
+    for program in ["p1", "p2"] {
+        let begun = json!({"program": program, "group": "a"});
+        post(client, "/members", begun).await.ok();
+        let end = json!({"end": "completed"});
+        put(client, &format!("/members/{program}"), &end).await.ok();
+    }
+    let (view, _) = batch(client, 1).await;
+    let rewards = view["groups"][0]["members"]
+        .as_array()
+        .expect("a list")
+        .iter();
+    let rewards: Vec<&Value> = rewards.map(|member| &member["reward"]).collect();
+    assert_eq!(rewards, [&json!(0.25), &json!(0.75)], "{view}");
+    let actions = client.get("/api/v1/actions").await.ok();
+    assert_eq!(
+        actions["actions"].as_array().map(Vec::len),
+        Some(1),
+        "{actions}"
+    );
     fixture.finish().await;
 }
 

@@ -49,6 +49,24 @@ impl Load {
         }
     }
 
+    /// Each program is a member of a group of its own in a training job.
+    pub(super) fn in_job(self, job: &'static str) -> Self {
+        let requests = self.requests.iter().enumerate().map(|(program, sent)| {
+            let mut headers = sent.headers.clone();
+            headers.insert("x-treadle-job", HeaderValue::from_static(job));
+            let group = HeaderValue::from(program);
+            headers.insert("x-treadle-group", group);
+            Sent {
+                headers,
+                body: sent.body.clone(),
+            }
+        });
+        Self {
+            concurrency: self.concurrency,
+            requests: requests.collect(),
+        }
+    }
+
     /// How many programs send.
     pub(super) fn programs(&self) -> usize {
         self.requests.len()

@@ -1,6 +1,7 @@
 //! `treadle-bench gateway`: what a request through the gateway costs, beside its plain modes and the
 //! routers of others.
 
+mod capture;
 mod load;
 
 use super::figures::{Figure, Report, Target};
@@ -124,7 +125,13 @@ impl GatewayArgs {
             fixture.added_latency(&mut report, clients).await?;
         }
         fixture.resident(&mut report).await?;
+        fixture.captures(&mut report).await?;
         engine.stop().await;
+        report.note(
+            "With capture on and off the engine is SIMULATED too, at a thousand times the clock, \
+             gives tokens as vLLM does, and each program is a member of a group: with capture on, \
+             its tokens are stored and on record before its client has the end of its answer.",
+        );
         if let Some(note) = systems.note() {
             report.note(note);
         }

@@ -22,7 +22,7 @@ DEFAULTS = {
     "pipeline": 1,
     "failures_max": 8,
     "rewarded": True,
-    "captured": False,
+    "capture": "none",
 }
 
 
@@ -148,7 +148,7 @@ class Job:
         return len(group["members"]) == group["size"] and all(
             m["end"] in TRAINED
             and (not settings["rewarded"] or m["reward"] is not None)
-            and (not settings["captured"] or m["sample"] is not None)
+            and (settings["capture"] == "none" or m["sample"] is not None)
             for m in group["members"].values()
         )
 

@@ -36,7 +36,7 @@ class Settings:
     failures_max: int = 8
     starved_after: int = 3
     rewarded: bool = True
-    captured: bool = False
+    capture: Literal["none", "tokens"] = "none"
     member_timeout_s: int = 3600
     model: str | None = None
 

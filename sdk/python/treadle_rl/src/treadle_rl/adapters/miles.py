@@ -64,7 +64,7 @@ class TreadleDataBuffer(DataBuffer):
                 lag_max=self.lag_max,
                 pipeline=self.lag_max,
                 stale="finish",
-                captured=True,
+                capture="tokens",
             )
             view = await job.declare(settings)
             if view.next_batch > 1:

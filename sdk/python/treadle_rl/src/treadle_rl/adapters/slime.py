@@ -127,7 +127,7 @@ async def _prepare(args: Any, job: AsyncJob, k: int) -> None:
         pipeline=lag,
         stale="wait",
         failures_max=ATTEMPTS_MAX * args.n_samples_per_prompt,
-        captured=True,
+        capture="tokens",
     )
     view = await job.declare(settings)
     if (done := k - 1 - lag) > view.checkpoint:

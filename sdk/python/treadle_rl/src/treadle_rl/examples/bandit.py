@@ -226,7 +226,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     with Client(arguments.url) as client:
         job = client.job(arguments.job)
-        view = job.declare(Settings(group_size=GROUP_SIZE, batch_groups=CONTEXTS, captured=True))
+        view = job.declare(Settings(group_size=GROUP_SIZE, batch_groups=CONTEXTS, capture="tokens"))
         done, logits = load(out)
         rollouts = Rollouts(job, Bandit(arguments.seed), out)
         if done < arguments.steps:

@@ -1,0 +1,375 @@
+//! Tokens of members' steps, as engines report them: kept, hidden from the client, and spoilt
+//! visibly if one is missing. The engines are scripted by hand after vLLM's and SGLang's answers.
+
+use super::{batch, declare, get, post, put, submit};
+use http::Method;
+use serde_json::{Value, json};
+use treadle_config::{Endpoint, EngineChoice};
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat};
+use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
+
+const EVENTS: &str = "text/event-stream";
+
+async fn gateway(engine: &RawEngine, kind: EngineChoice) -> Fixture {
+    let url = engine.url().to_owned();
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![Endpoint {
+            kind: Some(kind),
+            capacity_tokens: Some(100_000),
+            ..Endpoint::at(url)
+        }];
+    })
+    .await;
+    let settings =
+        json!({"group_size": 1, "batch_groups": 1, "capture": "tokens", "rewarded": false});
+    declare(&fixture.client, settings).await;
+    submit(&fixture.client, &["a"]).await;
+    fixture
+}
+
+/// Sends a step of a member of group `a`.
+fn step(client: &Client, program: &str, body: Value) -> tokio::task::JoinHandle<Answer> {
+    let (client, program) = (client.clone(), program.to_owned());
+    tokio::spawn(async move {
+        let headers = [
+            ("x-treadle-job", "math"),
+            ("x-treadle-group", "a"),
+            ("x-program-id", &*program),
+        ];
+        let body = body.to_string().into_bytes();
+        client.send(Method::POST, CHAT, &headers, body).await
+    })
+}
+
+/// vLLM's answer to a chat: these tokens, with log-probabilities -0.5, -1.5, ...
+fn vllm(prompt: &[i32], output: &[i32]) -> Value {
+    let entries = (0..output.len()).map(|n| json!({"token": "t", "logprob": -0.5 - n as f64}));
+    json!({"id": "c", "model": "m", "prompt_token_ids": prompt,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"},
+                     "logprobs": {"content": entries.collect::<Vec<_>>()}, "token_ids": output,
+                     "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": prompt.len(), "completion_tokens": output.len()}})
+}
+
+async fn answer(request: RawRequest, body: &Value) {
+    request
+        .answer("200 OK", "application/json", &body.to_string())
+        .await;
+}
+
+fn asked(request: &RawRequest) -> Value {
+    serde_json::from_slice(&request.body).expect("a request is JSON")
+}
+
+async fn release(client: &Client, program: &str) {
+    client
+        .delete(&format!("/api/v1/programs/{program}"))
+        .await
+        .ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_steps_of_a_member_become_its_sample() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let talk = [
+        (vec![1, 2, 3], vec![4, 5]),
+        (vec![1, 2, 3, 4, 5, 6], vec![7]),
+        // Its prompt has the answer in other tokens.
+        (vec![1, 2, 3, 45, 6, 8], vec![9, 2]),
+    ];
+    for (prompt, output) in &talk {
+        let sent = step(client, "p", chat("p", "hello", 5));
+        let request = engine.request().await;
+        let body = asked(&request);
+        assert_eq!(
+            (&body["return_token_ids"], &body["logprobs"]),
+            (&json!(true), &json!(true))
+        );
+        answer(request, &vllm(prompt, output)).await;
+        let shown = sent.await.expect("it ends").ok();
+        let mut expected = vllm(prompt, output);
+        expected["prompt_token_ids"] = Value::Null;
+        expected["choices"][0]["token_ids"] = Value::Null;
+        expected["choices"][0]["logprobs"] = Value::Null;
+        assert_eq!(shown, expected, "ids are hidden, and nothing else");
+    }
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(steps["sample"], Value::Null);
+    assert_eq!(steps["steps"][1]["prompt"], json!([1, 2, 3, 4, 5, 6]));
+    assert_eq!(steps["steps"][0]["logprobs"], json!([-0.5, -1.5]));
+    assert_eq!(
+        steps["breaks"],
+        json!([{"step": 2, "kind": "edited"}]),
+        "{steps}"
+    );
+    release(client, "p").await;
+    let (view, _) = batch(client, 1).await;
+    let member = &view["groups"][0]["members"][0];
+    assert_eq!(
+        (&member["tokens"], &member["turns"]),
+        (&json!(5), &json!(3)),
+        "{view}"
+    );
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(steps["sample"], member["sample"]);
+    let sequences = json!([
+        {"ids": [1, 2, 3, 4, 5, 6, 7],
+         "sampled": [{"step": 0, "start": 3, "end": 5}, {"step": 1, "start": 6, "end": 7}]},
+        {"ids": [1, 2, 3, 45, 6, 8, 9, 2], "sampled": [{"step": 2, "start": 6, "end": 8}]},
+    ]);
+    assert_eq!(steps["sequences"], sequences);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_reach_the_client_without_what_was_asked_for_it() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Sglang).await;
+    let client = &fixture.client;
+    let mut body = chat("p", "hello", 5);
+    body["stream"] = json!(true);
+    let sent = step(client, "p", body);
+    let mut request = engine.request().await;
+    assert_eq!(asked(&request)["return_output_ids_in_sglext"], true);
+    request.begin_events().await;
+    let score = json!({"content": [{"token": "t", "logprob": -0.5}]});
+    let part = json!({"choices": [{"index": 0, "delta": {"content": "a"}, "logprobs": score}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let ids = json!({"choices": [], "sglext": {"input_ids": [1, 2], "output_ids": [[7]]}});
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 1}});
+    for event in [&part, &end, &ids, &usage] {
+        request.chunk(format!("data: {event}\n\n").as_bytes()).await;
+    }
+    request.chunk(b"data: [DONE]\n\n").await;
+    request.end().await;
+    let shown = sent.await.expect("it ends");
+    assert_eq!(shown.headers["content-type"], EVENTS);
+    let shown = String::from_utf8_lossy(&shown.body).into_owned();
+    let expected = r#"data: {"choices":[{"delta":{"content":"a"},"index":0,"logprobs":null}]}"#;
+    let end = format!("data: {end}");
+    assert_eq!(
+        shown.split_terminator("\n\n").collect::<Vec<_>>(),
+        [expected, &end, "data: [DONE]"]
+    );
+    release(client, "p").await;
+    batch(client, 1).await;
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(steps["steps"][0]["output"], json!([7]));
+    assert_eq!(steps["steps"][0]["prompt"], json!([1, 2]));
+    fixture.finish().await;
+}
+
+/// Each row is an answer that lacks something, and a word of the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_was_not_captured_spoils_its_member_and_nothing_else() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let change = |pointer: &str, value: Value| {
+        let mut body = vllm(&[1, 2], &[3, 4]);
+        *body.pointer_mut(pointer).expect("it is there") = value;
+        body
+    };
+    let answers = [
+        (
+            change("/choices/0/token_ids", Value::Null),
+            "output is empty",
+        ),
+        (
+            change("/choices/0/token_ids", json!([3])),
+            "counted 2 output",
+        ),
+        (change("/prompt_token_ids", Value::Null), "prompt is empty"),
+        (
+            change("/choices/0/logprobs/content/0/logprob", json!(-9999.0)),
+            "log-probability",
+        ),
+        (
+            change("/choices/0/logprobs", Value::Null),
+            "0 log-probabilities",
+        ),
+        (change("/usage/prompt_tokens", json!(3)), "counted 3 prompt"),
+    ];
+    let count = answers.len();
+    for (number, (body, cause)) in answers.into_iter().enumerate() {
+        let program = format!("p{number}");
+        let sent = step(client, &program, chat(&program, "hello", 5));
+        answer(engine.request().await, &body).await;
+        sent.await.expect("it ends").ok();
+        release(client, &program).await;
+        let events = client
+            .get("/api/v1/events?kind=capture_failed&limit=100")
+            .await
+            .ok();
+        let events = events["events"].as_array().expect("a list");
+        assert_eq!(events.len(), number + 1, "{events:?}");
+        let causes: Vec<_> = events
+            .iter()
+            .map(|e| e["event"]["cause"].to_string())
+            .collect();
+        assert!(
+            causes.iter().any(|text| text.contains(cause)),
+            "{cause}: {causes:?}"
+        );
+    }
+    let view = get(client, "").await.ok();
+    assert_eq!(
+        view["account"]["lost"]["capture_failed"]["members"], count,
+        "{view}"
+    );
+    // Failures were counted against the group; it still gets its member.
+    let sent = step(client, "good", chat("good", "hello", 5));
+    answer(engine.request().await, &vllm(&[1, 2], &[3])).await;
+    sent.await.expect("it ends").ok();
+    release(client, "good").await;
+    let (view, _) = batch(client, 1).await;
+    assert_eq!(view["groups"][0]["members"][0]["program"], "good");
+    fixture.finish().await;
+}
+
+/// An engine that does not know the fields answers without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_refuses_to_give_tokens_answers_without() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let sent = step(client, "refused", chat("refused", "hello", 5));
+    let error = r#"{"error": {"message": "logprobs: extra fields not permitted"}}"#;
+    engine
+        .request()
+        .await
+        .answer("400 Bad Request", "application/json", error)
+        .await;
+    let again = engine.request().await;
+    assert_eq!(asked(&again).get("return_token_ids"), None);
+    again.answer_chat().await;
+    sent.await.expect("it ends").ok();
+    release(client, "refused").await;
+    let events = client
+        .get("/api/v1/events?kind=capture_failed&limit=10")
+        .await
+        .ok();
+    let cause = events["events"][0]["event"]["cause"].as_str();
+    assert!(
+        cause.is_some_and(|text| text.contains("extra fields")),
+        "{events}"
+    );
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_captured_without_the_setting_and_of_members_that_clients_sample() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let begun = post(
+        client,
+        "/members",
+        json!({"program": "direct", "group": "a"}),
+    )
+    .await;
+    begun.ok();
+    let sent = step(client, "direct", chat("direct", "hello", 5));
+    let request = engine.request().await;
+    assert_eq!(
+        asked(&request).get("logprobs"),
+        None,
+        "its client reports its sample"
+    );
+    request.answer_chat().await;
+    sent.await.expect("it ends").ok();
+    let failed = json!({"end": "client_failed"});
+    put(client, "/members/direct", &failed).await.ok();
+    declare(
+        client,
+        json!({"group_size": 1, "batch_groups": 1, "rewarded": false}),
+    )
+    .await;
+    let sent = step(client, "plain", chat("plain", "hello", 5));
+    let request = engine.request().await;
+    assert_eq!(asked(&request).get("logprobs"), None);
+    request.answer_chat().await;
+    sent.await.expect("it ends").ok();
+    release(client, "plain").await;
+    batch(client, 1).await;
+    get(client, "/members/plain/steps")
+        .await
+        .refused(404, "member_unknown");
+    fixture.finish().await;
+}
+
+/// An Anthropic client, captured: the engine gets a chat, the client its own API.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_go_to_the_engine_as_chat_and_come_back_translated() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let sent = tokio::spawn({
+        let client = client.clone();
+        async move {
+            let headers = [
+                ("x-treadle-job", "math"),
+                ("x-treadle-group", "a"),
+                ("x-program-id", "p"),
+            ];
+            let body = json!({"model": "m", "max_tokens": 5, "system": "be brief",
+                "messages": [{"role": "user", "content": "hello"}]});
+            let body = body.to_string().into_bytes();
+            client
+                .send(Method::POST, "/v1/messages", &headers, body)
+                .await
+        }
+    });
+    let request = engine.request().await;
+    assert!(
+        request.line.contains("/v1/chat/completions"),
+        "{}",
+        request.line
+    );
+    let chat = asked(&request);
+    assert_eq!(chat["messages"][0]["role"], "system");
+    assert_eq!(chat["return_token_ids"], true);
+    answer(request, &vllm(&[1, 2], &[3])).await;
+    let shown = sent.await.expect("it ends").ok();
+    assert_eq!(shown["type"], "message");
+    assert_eq!(shown["content"][0]["text"], "yes");
+    assert_eq!(shown["usage"]["output_tokens"], 1);
+    release(client, "p").await;
+    batch(client, 1).await;
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(steps["steps"][0]["output"], json!([3]));
+    fixture.finish().await;
+}
+
+/// Each of several choices is a step of its own, after the same prompt.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_choice_is_trained() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let mut body = chat("p", "hello", 5);
+    body["n"] = json!(2);
+    let sent = step(client, "p", body);
+    let mut both = vllm(&[1, 2], &[3]);
+    let mut second = both["choices"][0].clone();
+    second["index"] = json!(1);
+    second["token_ids"] = json!([4]);
+    both["choices"].as_array_mut().expect("a list").push(second);
+    both["usage"]["completion_tokens"] = json!(2);
+    answer(engine.request().await, &both).await;
+    sent.await.expect("it ends").ok();
+    release(client, "p").await;
+    batch(client, 1).await;
+    let steps = get(client, "/members/p/steps").await.ok();
+    let ids: Vec<&Value> = steps["sequences"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|sequence| &sequence["ids"])
+        .collect();
+    assert_eq!(ids, [&json!([1, 2, 3]), &json!([1, 2, 4])], "{steps}");
+    fixture.finish().await;
+}
