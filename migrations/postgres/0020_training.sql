@@ -2,8 +2,8 @@
 -- say of members. Kept until a checkpoint releases it. No foreign key: it comes before its event.
 
 CREATE TABLE training_payloads (
-    job        TEXT    NOT NULL,
-    name       TEXT    NOT NULL,
+    job        TEXT    COLLATE "C" NOT NULL,
+    name       TEXT    COLLATE "C" NOT NULL,
     at_us      BIGINT  NOT NULL,
     size_bytes BIGINT  NOT NULL,
     body       BYTEA   NOT NULL,

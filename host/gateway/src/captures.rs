@@ -3,21 +3,24 @@
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use treadle_auth::Principal;
 use treadle_core::training::{MemberRef, TrainingEvent};
 use treadle_model::StepId;
 use treadle_model::tenant::split;
-use treadle_samples::{Call, Deltas};
+use treadle_samples::{Call, Delta, Deltas, Step};
 use treadle_scheduler::DriverHandle;
-use treadle_store::{PayloadRoom, Store, TrainingPayload};
+use treadle_store::{BODY_BYTES_MAX, PayloadRoom, Store, TrainingPayload};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Calls written in one transaction: those that came while the one before was written.
 const CALLS_AT_ONCE: usize = 256;
+/// How often calls are stored again if the store fails, and the first pause; it doubles.
+const RETRIES: u32 = 6;
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Parts of the table of bases, each with a lock.
 const PARTS: usize = 16;
 /// Blocks of bases in a part; beyond, later calls are stored whole once.
@@ -29,8 +32,47 @@ pub struct Captures {
     pub(crate) driver: DriverHandle,
     room: Arc<PayloadRoom>,
     rows: UnboundedSender<Row>,
-    /// What programs have stored, by program: their next prompts are stored as differences.
-    bases: [Mutex<HashMap<Box<str>, Deltas>>; PARTS],
+    bases: [Mutex<Bases>; PARTS],
+}
+
+/// What programs have stored: their next prompts are stored as differences.
+#[derive(Default)]
+struct Bases {
+    programs: HashMap<Box<str>, Deltas>,
+    /// Blocks of all programs, and one for each.
+    size: usize,
+}
+
+impl Bases {
+    fn add(&mut self, program: &str, step: &Step) -> Delta {
+        if self.size > BLOCKS_MAX {
+            *self = Self::default();
+        }
+        if !self.programs.contains_key(program) {
+            self.programs.insert(program.into(), Deltas::default());
+            self.size += 1;
+        }
+        let deltas = self.programs.entry(program.into()).or_default();
+        let before = deltas.len();
+        let delta = deltas.add(step);
+        self.size += deltas.len() - before;
+        delta
+    }
+
+    fn forget(&mut self, job: &str) {
+        let start = format!("{job}\0");
+        let own = self.programs.keys().filter(|key| key.starts_with(&start));
+        let own: Vec<Box<str>> = own.cloned().collect();
+        for key in own {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, program: &str) {
+        if let Some(deltas) = self.programs.remove(program) {
+            self.size -= deltas.len() + 1;
+        }
+    }
 }
 
 /// A call to be stored, and whom to tell.
@@ -63,17 +105,11 @@ impl Captures {
         principal: &Principal,
         call: &Call,
     ) -> Result<(), String> {
-        // The difference is smaller than this.
-        let bytes =
-            8 * (call.prompt.len() + call.outputs.iter().map(|o| o.ids.len()).sum::<usize>());
-        let share = principal.share(None, self.room.bytes_max());
-        let tenant = &principal.tenant.tenant;
-        let reserved = self.room.reserve(tenant, share, bytes as u64).await;
-        reserved.map_err(|error| error.to_string())?;
-        let (digest, stored) = self.store(member, step, call)?;
-        let stored = stored.await;
-        if let Err(cause) = stored.unwrap_or_else(|_| Err("treadle is shutting down".to_owned())) {
-            self.part(&member.program).remove(&member.program);
+        let body = self.encoded(member, call)?;
+        let digest = format!("sha256:{}", hex(&Sha256::digest(&body)));
+        if let Err(cause) = self.store(member, step, principal, body).await {
+            // Later calls must not build on it.
+            self.part(&member.program).remove(&key_of(member));
             return Err(cause);
         }
         let tokens = call.outputs.iter().map(|output| output.ids.len() as u64);
@@ -88,6 +124,15 @@ impl Captures {
         recorded.map(drop).map_err(|error| error.to_string())
     }
 
+    /// Forgets what the programs of a job have stored: it was removed.
+    pub fn forget(&self, job: &str) {
+        for part in &self.bases {
+            part.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .forget(job);
+        }
+    }
+
     /// Puts on record that a step of a member was not captured.
     pub(crate) async fn failed(&self, member: &MemberRef, cause: &str) {
         tracing::warn!(program = &*member.program, cause, "a step was not captured");
@@ -99,19 +144,31 @@ impl Captures {
         let _ = self.driver.train(failed).await;
     }
 
-    /// Queues a call for the store. A base is queued before what builds on it.
-    fn store(&self, member: &MemberRef, step: StepId, call: &Call) -> Result<Queued, String> {
+    /// What is stored of a call: only what it adds to those of its program before.
+    fn encoded(&self, member: &MemberRef, call: &Call) -> Result<Vec<u8>, String> {
         let mut part = self.part(&member.program);
-        let blocks: usize = part.values().map(Deltas::len).sum();
-        if blocks > BLOCKS_MAX {
-            part.clear();
+        let delta = part.add(&key_of(member), &call.first_step());
+        drop(part);
+        call.encode(&delta).map_err(|error| error.to_string())
+    }
+
+    async fn store(
+        &self,
+        member: &MemberRef,
+        step: StepId,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> Result<(), String> {
+        if body.len() > BODY_BYTES_MAX {
+            let bytes = body.len();
+            return Err(format!(
+                "the step needs {bytes} bytes, more than {BODY_BYTES_MAX}"
+            ));
         }
-        let delta = part
-            .entry(member.program.clone())
-            .or_default()
-            .add(&call.first_step());
-        let body = call.encode(&delta).map_err(|error| error.to_string())?;
-        let digest = format!("sha256:{}", hex(&Sha256::digest(&body)));
+        let share = principal.share(None, self.room.bytes_max());
+        let tenant = &principal.tenant.tenant;
+        let reserved = self.room.reserve(tenant, share, body.len() as u64).await;
+        reserved.map_err(|error| error.to_string())?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let payload = TrainingPayload {
             job: member.job.to_string(),
@@ -123,15 +180,21 @@ impl Captures {
         let (stored, result) = oneshot::channel();
         // The writer only ends with the daemon.
         let _ = self.rows.send(Row { payload, stored });
-        Ok((digest, result))
+        let result = result.await;
+        result.unwrap_or_else(|_| Err("treadle is shutting down".to_owned()))
     }
 
-    fn part(&self, program: &str) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Deltas>> {
+    fn part(&self, program: &str) -> MutexGuard<'_, Bases> {
         let part = xxh3_64(program.as_bytes()) as usize % PARTS;
         self.bases[part]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A program may have the name of one in another job.
+fn key_of(member: &MemberRef) -> String {
+    format!("{}\0{}", member.job, member.program)
 }
 
 /// Bytes as hexadecimal text.
@@ -143,18 +206,54 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The digest of a queued call, and whether it was stored.
-type Queued = (String, oneshot::Receiver<Result<(), String>>);
-
 async fn write(store: Arc<dyn Store>, mut rows: UnboundedReceiver<Row>) {
     let mut taken = Vec::new();
     while rows.recv_many(&mut taken, CALLS_AT_ONCE).await > 0 {
         let (payloads, waiting): (Vec<_>, Vec<_>) =
             taken.drain(..).map(|row| (row.payload, row.stored)).unzip();
-        let stored = store.put_payloads(&payloads).await;
+        let mut stored = store.put_payloads(&payloads).await;
+        for attempt in 0..RETRIES {
+            let Err(error) = &stored else { break };
+            tracing::warn!(%error, calls = payloads.len(), "captured steps are stored again");
+            tokio::time::sleep(RETRY_PAUSE * 2_u32.pow(attempt)).await;
+            stored = store.put_payloads(&payloads).await;
+        }
         let stored = stored.map_err(|error| format!("the store failed: {error}"));
         for waiting in waiting {
             let _ = waiting.send(stored.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_are_bounded_however_many_programs_there_are() {
+        let mut bases = Bases::default();
+        let mut step = Step {
+            prompt: (0..640).collect(),
+            output: vec![1],
+            ..Step::default()
+        };
+        for program in 0..20_000 {
+            bases.add(&program.to_string(), &step);
+            assert!(bases.size <= BLOCKS_MAX + 11);
+        }
+        let blocks = bases.programs.values().map(|deltas| deltas.len() + 1);
+        assert_eq!(bases.size, blocks.sum::<usize>());
+        step.number = 1;
+        let delta = bases.add("19999", &step);
+        assert_eq!(delta.base_tokens, 640, "the same prompt again");
+        assert_eq!(bases.add("job\0p", &step).base_tokens, 0);
+        bases.forget("job");
+        assert_eq!(
+            bases.add("job\0p", &step).base_tokens,
+            0,
+            "it was forgotten"
+        );
+        bases.remove("19999");
+        assert_eq!(bases.add("19999", &step).base_tokens, 0);
     }
 }

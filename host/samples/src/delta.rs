@@ -64,21 +64,21 @@ impl Deltas {
             let block = self.blocks.get(hash)?;
             (block.tokens == *tokens).then_some(*block)
         });
-        let base = longest.take(1).find(|block| block.depth < DEPTH_MAX);
+        // Steps are read in the order of their numbers, whatever the order in which they ended.
+        let mut earlier = longest.filter(|block| block.step < step.number);
+        let base = earlier.next().filter(|block| block.depth < DEPTH_MAX);
         let base_tokens = base.map_or(0, |block| block.tokens);
-        let depth = base.map_or(0, |block| block.depth + 1);
-        let own = prefixes.into_iter().filter(|(_, n)| *n > base_tokens);
-        self.blocks.extend(own.map(|(hash, tokens)| {
-            let step = step.number;
-            (
-                hash,
-                Block {
-                    step,
-                    tokens,
-                    depth,
-                },
-            )
-        }));
+        let own = Block {
+            step: step.number,
+            tokens: 0,
+            depth: base.map_or(0, |block| block.depth + 1),
+        };
+        for (hash, tokens) in prefixes.into_iter().filter(|(_, n)| *n > base_tokens) {
+            let known = self.blocks.get(&hash);
+            if known.is_none_or(|known| known.step > own.step) {
+                self.blocks.insert(hash, Block { tokens, ..own });
+            }
+        }
         Delta {
             base: base.map(|block| block.step),
             base_tokens,

@@ -1,6 +1,7 @@
 //! A call as it is stored until its program's sample is assembled: the tokens that it adds, and
 //! what its engine said.
 
+use crate::check::{Fault, check};
 use crate::delta::{Delta, DeltaError, restore};
 use crate::step::{Delivery, Medium, Span, Step};
 use safetensors::SafeTensors;
@@ -95,6 +96,57 @@ impl Call {
             output: output.ids,
             ..Step::default()
         }
+    }
+
+    /// Checks each output, as [`check`] does, and all against the engine's count.
+    ///
+    /// # Errors
+    /// What was found first, in words.
+    pub fn check(&mut self) -> Result<(), String> {
+        let sampled: usize = self.outputs.iter().map(|output| output.ids.len()).sum();
+        if let Some(counted) = self.facts.output_tokens.filter(|n| *n != sampled as u64) {
+            let what = "output";
+            let ids = sampled;
+            return Err(Fault::Count { what, counted, ids }.to_string());
+        }
+        let mut step = Step {
+            prompt: std::mem::take(&mut self.prompt),
+            prompt_tokens: self.facts.prompt_tokens,
+            media: media(&self.facts.media),
+            ..Step::default()
+        };
+        let mut found = Ok(());
+        for output in &mut self.outputs {
+            std::mem::swap(&mut step.output, &mut output.ids);
+            std::mem::swap(&mut step.logprobs, &mut output.logprobs);
+            step.versions = vec![Span {
+                start: 0,
+                end: step.output.len(),
+                version: String::new(),
+            }];
+            found = found.and(check(&step, None));
+            std::mem::swap(&mut step.output, &mut output.ids);
+            std::mem::swap(&mut step.logprobs, &mut output.logprobs);
+        }
+        self.prompt = step.prompt;
+        found.map_err(|fault| fault.to_string())
+    }
+
+    /// How many tokens a stored call has as steps: its prompt with each output.
+    ///
+    /// # Errors
+    /// [`KeptError`] if this is something else.
+    pub fn tokens_of(bytes: &[u8]) -> Result<usize, KeptError> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
+        let tail = file.tensor("prompt")?.data().len() / 4;
+        let prompt = meta.base_tokens.saturating_add(tail);
+        let outputs = meta
+            .outputs
+            .iter()
+            .fold(0_usize, |sum, n| sum.saturating_add(*n));
+        let prompts = prompt.saturating_mul(meta.outputs.len());
+        Ok(prompts.saturating_add(outputs))
     }
 
     /// Its steps, one for each output, numbered from `first`.
@@ -274,6 +326,47 @@ mod tests {
         }
         assert!(sizes[1] < sizes[0] / 4, "{sizes:?}");
         assert!(Call::decode(1, b"", &earlier).is_err());
+    }
+
+    #[test]
+    fn calls_that_end_in_another_order_can_be_read() {
+        let prompt = || 0..200;
+        let (mut deltas, mut stored) = (Deltas::default(), BTreeMap::new());
+        for number in [5, 3, 4, 9] {
+            let call = call(number, prompt(), &[&[number as i32]]);
+            let delta = deltas.add(&call.first_step());
+            stored.insert(number, call.encode(&delta).expect("it can be written"));
+        }
+        let mut earlier = BTreeMap::new();
+        for (number, bytes) in stored {
+            let read = Call::decode(number, &bytes, &earlier).expect("it can be read");
+            assert!(read.prompt.iter().copied().eq(prompt()));
+            assert_eq!(Call::tokens_of(&bytes).expect("a call"), 201);
+            earlier.insert(number, read.first_step());
+        }
+    }
+
+    #[test]
+    fn outputs_are_checked_and_counted_together() {
+        let mut whole = call(1, [1, 2], &[&[3], &[4, 5]]);
+        whole.facts.media.clear();
+        whole.facts.output_tokens = Some(3);
+        let before = whole.clone();
+        assert_eq!(whole.check(), Ok(()));
+        assert_eq!(whole, before, "nothing is changed");
+        whole.facts.output_tokens = Some(2);
+        assert!(
+            whole
+                .check()
+                .is_err_and(|fault| fault.contains("counted 2"))
+        );
+        whole.facts.output_tokens = None;
+        whole.outputs[1].logprobs.pop();
+        assert!(
+            whole
+                .check()
+                .is_err_and(|fault| fault.contains("1 log-prob"))
+        );
     }
 
     #[test]

@@ -3,16 +3,22 @@
 use crate::app::{JobName, TrainingApp};
 use crate::payloads::{digest_text, of_sample, of_steps, payload};
 use crate::sample::Checked;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::Semaphore;
 use treadle_auth::now_us;
 use treadle_core::training::{Member, MemberRef, Report, TrainingEvent};
-use treadle_model::Tenant;
 use treadle_model::tenant::split;
+use treadle_model::{StepId, Tenant};
 use treadle_samples::{Assembly, Call, Delivery, Step, assemble, digest, store};
 use treadle_store::StoreError;
 
 /// Steps of a program.
 const STEPS_MAX: usize = 10_000;
+/// Tokens of the steps of a sample, prompts included.
+const ASSEMBLED_TOKENS_MAX: usize = 64 << 20;
+/// Longest pause between two attempts while the store fails.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Payloads that are read at once.
 const READ_AT_ONCE: usize = 64;
 
@@ -24,6 +30,22 @@ pub(crate) struct CapturedSteps {
 }
 
 impl CapturedSteps {
+    /// Calls in the order of their numbers. One that is stored and not on record was not answered
+    /// to the end, or is of an earlier run; others may build on it.
+    fn decode(stored: Vec<(u64, Vec<u8>)>, recorded: &BTreeSet<u64>) -> Result<Self, Unreadable> {
+        let (mut earlier, mut steps, mut calls) = (BTreeMap::new(), Vec::new(), 0);
+        for (number, body) in stored {
+            let call = Call::decode(number, &body, &earlier);
+            let call = call.map_err(|error| Unreadable(error.to_string()))?;
+            earlier.insert(number, call.first_step());
+            if recorded.contains(&number) {
+                steps.extend(call.into_steps(steps.len() as u64, Delivery::Complete));
+                calls += 1;
+            }
+        }
+        Ok(Self { steps, calls })
+    }
+
     /// What the steps form.
     pub(crate) fn assembly(&self) -> Assembly {
         assemble(&self.steps, None)
@@ -38,7 +60,21 @@ impl CapturedSteps {
 }
 
 /// Assembles the sample of a member that ended and puts it on record, or why it has no sample.
-pub(crate) async fn assemble_member(app: &TrainingApp, at: &MemberRef) {
+pub(crate) async fn assemble_member(app: &TrainingApp, at: &MemberRef, room: &Semaphore) {
+    let mut pause = Duration::from_secs(1);
+    while let Err(error) = {
+        // It is never closed.
+        let _room = room.acquire().await;
+        try_to_assemble(app, at).await
+    } {
+        tracing::error!(%error, program = &*at.program, "a sample can't be assembled yet");
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
+
+/// Nothing else is tried for a member that was cut meanwhile, or whose client reported its sample.
+async fn try_to_assemble(app: &TrainingApp, at: &MemberRef) -> Result<(), StoreError> {
     let member = at.clone();
     let read = app.driver.training(move |state| {
         let job = state.jobs.get(&member.job)?;
@@ -46,17 +82,15 @@ pub(crate) async fn assemble_member(app: &TrainingApp, at: &MemberRef) {
         let is_open = found.has_ended_well() && found.sample.is_none();
         (is_open && job.settings.captured()).then(|| found.clone())
     });
-    // It was cut meanwhile, its client reported its sample, or the daemon stops.
-    let Ok(Some(member)) = read.await else { return };
+    let Ok(Some(member)) = read.await else {
+        return Ok(());
+    };
     let event = match report_of(app, at, &member).await {
         Ok(report) => TrainingEvent::MemberEnded {
             member: at.clone(),
             report,
         },
-        Err(Unassembled::Store(error)) => {
-            // It is assembled after the next start.
-            return tracing::error!(%error, program = &*at.program, "a sample can't be assembled");
-        }
+        Err(Unassembled::Store(error)) => return Err(error),
         Err(Unassembled::Incomplete(cause)) => {
             tracing::warn!(program = &*at.program, cause, "a program has no sample");
             TrainingEvent::CaptureFailed {
@@ -66,6 +100,7 @@ pub(crate) async fn assemble_member(app: &TrainingApp, at: &MemberRef) {
         }
     };
     let _ = app.driver.train(event).await;
+    Ok(())
 }
 
 /// Why a member has no sample.
@@ -78,7 +113,10 @@ enum Unassembled {
 
 impl From<StoreError> for Unassembled {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        match error {
+            StoreError::TooLarge { .. } => Self::Incomplete(error.to_string()),
+            error => Self::Store(error),
+        }
     }
 }
 
@@ -89,11 +127,12 @@ async fn report_of(
 ) -> Result<Report, Unassembled> {
     let incomplete = Unassembled::Incomplete;
     let job = JobName::inside(&at.job).ok_or_else(|| incomplete("its job has no name".into()))?;
-    let captured = app
-        .captured_steps(&job, &at.program, member.captured)
-        .await??;
-    if captured.calls < member.captured.max(member.turns) as usize {
-        let (found, turns) = (captured.calls, member.turns.max(member.captured));
+    let recorded = &member.captured;
+    let captured = app.captured_steps(&job, &at.program, recorded, ASSEMBLED_TOKENS_MAX);
+    let captured = captured.await??;
+    let turns = recorded.len().max(member.turns as usize);
+    if captured.calls < turns {
+        let found = captured.calls;
         return Err(incomplete(format!(
             "{found} of {turns} steps were captured"
         )));
@@ -151,8 +190,12 @@ impl TrainingApp {
                 .store
                 .payload_names(&job.inside, before_us, &after)
                 .await?;
-            let own = page.iter().filter(|name| name.starts_with(&prefix));
-            names.extend(own.cloned());
+            // Names of programs may have slashes.
+            let is_own = |name: &&String| {
+                let rest = name.strip_prefix(&prefix);
+                rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
+            };
+            names.extend(page.iter().filter(is_own).cloned());
             match page.last() {
                 Some(last) if last.starts_with(&prefix) => after.clone_from(last),
                 _ => return Ok(names),
@@ -160,13 +203,14 @@ impl TrainingApp {
         }
     }
 
-    /// The captured steps of a program; `recorded` of its calls are on record. The inner error says
-    /// why they can't be read.
+    /// The captured steps of a program that are on record, unless they have more tokens than
+    /// `tokens_max`, prompts included. The inner error says why they can't be read.
     pub(crate) async fn captured_steps(
         &self,
         job: &JobName,
         program: &str,
-        recorded: u32,
+        recorded: &[StepId],
+        tokens_max: usize,
     ) -> Result<Result<CapturedSteps, Unreadable>, StoreError> {
         let prefix = of_steps(program);
         let names = self.step_names(job, program).await?;
@@ -174,26 +218,23 @@ impl TrainingApp {
             let cause = format!("it has {} steps, more than {STEPS_MAX}", names.len());
             return Ok(Err(Unreadable(cause)));
         }
-        // One that is stored and not on record was not answered to the end.
-        let delivery = if names.len() == recorded as usize {
-            Delivery::Complete
-        } else {
-            Delivery::Unknown
-        };
-        let (mut earlier, mut steps) = (BTreeMap::new(), Vec::new());
+        let recorded: BTreeSet<u64> = recorded.iter().map(|step| step.0).collect();
+        let (mut tokens, mut stored) = (0_usize, Vec::with_capacity(names.len()));
         for names in names.chunks(READ_AT_ONCE) {
             for row in self.store.payloads(&job.inside, names).await? {
-                let number = row.name[prefix.len()..].parse().unwrap_or_default();
-                let call = match Call::decode(number, &row.body, &earlier) {
-                    Ok(call) => call,
-                    Err(error) => return Ok(Err(Unreadable(error.to_string()))),
-                };
-                earlier.insert(number, call.first_step());
-                steps.extend(call.into_steps(steps.len() as u64, delivery));
+                let number: u64 = row.name[prefix.len()..].parse().unwrap_or_default();
+                tokens = tokens.saturating_add(Call::tokens_of(&row.body).unwrap_or_default());
+                stored.push((number, row.body));
+            }
+            if tokens > tokens_max {
+                let cause = format!("its steps have more than {tokens_max} tokens");
+                return Ok(Err(Unreadable(cause)));
             }
         }
-        let calls = earlier.len();
-        Ok(Ok(CapturedSteps { steps, calls }))
+        let decoding =
+            tokio::task::spawn_blocking(move || CapturedSteps::decode(stored, &recorded));
+        let stopped = || Err(Unreadable("treadle is shutting down".to_owned()));
+        Ok(decoding.await.unwrap_or_else(|_| stopped()))
     }
 }
 

@@ -282,17 +282,23 @@ async fn declare(
     Body(mut request): Body<Value>,
 ) -> Answer<TrainingJob> {
     let job = JobName::of(&caller, job);
+    let mut judged_together = false;
     if let Some(template) = request.get_mut("reward") {
-        check_reward(&app, template)?;
+        judged_together = check_reward(&app, template)?;
         *template = template.to_string().into();
     }
-    let settings: JobSettings = serde_json::from_value(request.clone()).map_err(|error| {
+    if request.get("judged_together").is_some() {
+        let message = "unknown field `judged_together`; set `of` in `reward`";
+        return Err(refuse(ErrorCode::InvalidField, message));
+    }
+    let mut settings: JobSettings = serde_json::from_value(request.clone()).map_err(|error| {
         let message = format!("the settings can't be used: {error}; docs/training.md lists them");
         refuse(ErrorCode::InvalidField, message)
     })?;
     if let Some(problem) = settings.problem() {
         return Err(refuse(ErrorCode::InvalidField, problem));
     }
+    settings.judged_together = judged_together;
     app.check_jobs(&caller, &job).await?;
     app.train(TrainingEvent::JobDeclared {
         job: job.inside.clone(),
@@ -309,8 +315,8 @@ async fn declare(
     shown(&app, &job).await
 }
 
-/// Checks what computes rewards.
-fn check_reward(app: &TrainingApp, template: &Value) -> Result<(), Response> {
+/// Checks what computes rewards. Returns whether it judges members of a group together.
+fn check_reward(app: &TrainingApp, template: &Value) -> Result<bool, Response> {
     let size = template.to_string().len();
     let problem = match Judge::parse(template) {
         _ if size > REWARD_BYTES_MAX => {
@@ -322,7 +328,7 @@ fn check_reward(app: &TrainingApp, template: &Value) -> Result<(), Response> {
                            `actions.enabled = true`, or report rewards";
             return Err(refuse(ErrorCode::ActionsDisabled, message));
         }
-        Ok(_) => return Ok(()),
+        Ok((_, of_group)) => return Ok(of_group),
     };
     let message = format!("`reward` can't be used: {problem}; docs/training.md has its form");
     Err(refuse(ErrorCode::InvalidField, message))

@@ -1,11 +1,12 @@
 //! How rewards are computed: what is asked, and what an answer says.
 
 use crate::app::{JobName, TrainingApp};
-use crate::payloads::{info_of, json_of, of_group};
+use crate::payloads::{digest_of, info_of, json_of, of_group};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use treadle_core::actions::Outcome;
 use treadle_core::training::{Group, JobSettings, Member, MemberRef, Reward};
+use treadle_model::Timestamp;
 use treadle_model::tenant::split;
 use treadle_policy::calls::RecordedCall;
 use treadle_runs::actions::Submission;
@@ -48,6 +49,8 @@ pub(crate) struct Question {
     pub(crate) judge: Judge,
     pub(crate) of_group: bool,
     pub(crate) job: Box<str>,
+    /// When the job was declared: an earlier one of its name had other keys.
+    declared: Timestamp,
     /// What an action gets.
     pub(crate) input: Value,
     members: Vec<Asked>,
@@ -72,16 +75,33 @@ impl Question {
 
     /// The same each time that the question is asked, and never for another one.
     pub(crate) fn name(&self) -> String {
-        let member = self.members.first();
-        let name = |at: &MemberRef| split(&at.program).1.to_owned();
-        let first = member.map(|asked| name(&asked.at)).unwrap_or_default();
-        if self.of_group {
-            // A group whose members were replaced is another one.
-            let programs = self.members.iter().map(|asked| &*asked.at.program);
-            let digest = crate::payloads::digest_of(programs.collect::<String>().as_bytes());
-            return format!("group/{}", &digest["sha256:".len()..][..32]);
+        let declared = self.declared.0;
+        let mut programs = self.members.iter().map(|asked| &*asked.at.program);
+        if !self.of_group {
+            let own = programs.next().map(|program| split(program).1);
+            return format!("{declared}/{}", own.unwrap_or_default());
         }
-        first
+        // A group whose members were replaced is another one.
+        let programs: Vec<&str> = programs.collect();
+        let digest = digest_of(programs.join("\0").as_bytes());
+        format!("{declared}/group/{}", &digest["sha256:".len()..][..32])
+    }
+
+    /// Checks that an answer has as many rewards as members were asked about.
+    pub(crate) fn check(&self, scores: &Scores) -> Result<(), String> {
+        let members = self.members.len();
+        match scores {
+            Scores::One(_) if self.of_group => {
+                Err("the answer has one reward for a group; answer `rewards`".to_owned())
+            }
+            Scores::ByPlace(all) if all.len() != members => {
+                let count = all.len();
+                Err(format!(
+                    "the answer has {count} rewards for {members} members"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The call of a policy.
@@ -127,6 +147,16 @@ fn text_of(value: &Value) -> String {
 }
 
 impl TrainingApp {
+    /// Whether a member ended well and still has no reward.
+    pub(crate) async fn needs_reward(&self, at: &MemberRef) -> bool {
+        let at = at.clone();
+        let read = self.driver.training(move |state| {
+            let member = state.member(&at);
+            member.is_some_and(|m| m.has_ended_well() && m.reward.is_none())
+        });
+        read.await.unwrap_or_default()
+    }
+
     /// What is asked about a member, unless it needs no reward; for a job that judges groups, about
     /// its group, once all members have ended well.
     pub(crate) async fn question(&self, at: &MemberRef) -> Option<Question> {
@@ -137,9 +167,9 @@ impl TrainingApp {
             let found = group.members.get(&member.program)?;
             let template = job.settings.reward.clone()?;
             let is_open = found.has_ended_well() && found.reward.is_none();
-            is_open.then(|| (template, job.settings.clone(), group.clone()))
+            is_open.then(|| (template, job.settings.clone(), job.declared, group.clone()))
         });
-        let (template, settings, group) = read.await.ok()??;
+        let (template, settings, declared, group) = read.await.ok()??;
         let (judge, is_of_group) = Judge::parse(&serde_json::from_str(&template).ok()?).ok()?;
         if is_of_group && !is_whole(&group, &settings) {
             return None;
@@ -189,6 +219,7 @@ impl TrainingApp {
             judge,
             of_group: is_of_group,
             job: at.job.clone(),
+            declared,
             input,
             members,
         })

@@ -21,6 +21,8 @@ const AT_ONCE_MAX: usize = 64;
 const ATTEMPTS_MAX: u32 = 8;
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// How often a group that is being judged is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest wait for the end of an action, before it is looked at again.
 const WAIT: Duration = Duration::from_mins(1);
 
@@ -85,19 +87,26 @@ enum Verdict {
 impl Judges {
     async fn compute(&self, at: &MemberRef) {
         let (mut pause, mut cause) = (Duration::from_secs(1), String::new());
-        for attempt in 1..=ATTEMPTS_MAX {
-            // Its client's own reward counts more, if it came meanwhile; or the member was cut.
-            let Some(question) = self.app.question(at).await else {
-                return;
-            };
+        let mut attempt = 1;
+        // Its client's own reward counts more, if it came meanwhile; or the member was cut.
+        while let Some(question) = self.app.question(at).await {
+            if attempt > ATTEMPTS_MAX {
+                return self.give(&question, &Scores::failed(&cause)).await;
+            }
             let key = (at.job.clone(), at.group.clone());
             if question.of_group && !self.groups().insert(key.clone()) {
-                return;
+                // It is judged with the members that it had before.
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
             }
             let verdict = self.verdict(&question, attempt).await;
             let is_later = matches!(verdict, Verdict::Later(_));
             match verdict {
-                Verdict::Given(scores) => self.give(&question, &scores).await,
+                Verdict::Given(scores) => {
+                    let fits = question.check(&scores);
+                    let scores = fits.map_or_else(Scores::Failed, |()| scores);
+                    self.give(&question, &scores).await;
+                }
                 Verdict::Failed(cause) => self.give(&question, &Scores::failed(&cause)).await,
                 Verdict::Later(why) => cause = why,
                 Verdict::Over => {}
@@ -107,11 +116,9 @@ impl Judges {
                 return;
             }
             tracing::debug!(program = &*at.program, cause, "a reward is tried again");
+            attempt += 1;
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(PAUSE_MAX);
-        }
-        if let Some(question) = self.app.question(at).await {
-            self.give(&question, &Scores::failed(&cause)).await;
         }
     }
 
@@ -122,7 +129,7 @@ impl Judges {
     /// Puts rewards on record, of those members that still need one.
     async fn give(&self, question: &Question, scores: &Scores) {
         for (place, member) in question.open() {
-            if self.app.question(member).await.is_none() {
+            if !self.app.needs_reward(member).await {
                 continue;
             }
             let event = match scores.of(place, member) {

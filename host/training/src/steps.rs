@@ -1,7 +1,7 @@
 //! The captured steps of a member, and what they form.
 
 use crate::app::{JobName, TrainingApp, stopped, store_failed};
-use crate::captured::CapturedSteps;
+use crate::captured::{CapturedSteps, Unreadable};
 use crate::report::Found;
 use axum::extract::State;
 use axum::response::Json;
@@ -126,29 +126,20 @@ async fn show(
         found => found.member(&job, &program)?,
     };
     let inside = located.at.program;
-    let captured = app
-        .captured_steps(&job, &inside, located.member.captured)
-        .await;
-    let captured = captured.map_err(|error| store_failed(&error))?;
-    let captured = captured.map_err(|error| {
-        tracing::error!(%program, error = error.0, "captured steps can't be read");
-        refuse(
-            ErrorCode::Internal,
-            "the captured steps can't be read; see the log",
-        )
+    let recorded = &located.member.captured;
+    let captured = app.captured_steps(&job, &inside, recorded, TOKENS_MAX);
+    let captured = captured.await.map_err(|error| store_failed(&error))?;
+    let captured = captured.map_err(|Unreadable(cause)| {
+        let message = format!(
+            "the captured steps of program `{program}` can't be shown: {cause}; read the payload \
+             of its batch"
+        );
+        refuse(ErrorCode::AnswerTooLarge, message)
     })?;
     if captured.steps.is_empty() {
         let message =
             format!("no steps of program `{program}` were captured, or they were released");
         return Err(refuse(ErrorCode::MemberUnknown, message));
-    }
-    let tokens: usize = captured.steps.iter().map(Step::context_len).sum();
-    if tokens > TOKENS_MAX {
-        let message = format!(
-            "the steps of program `{program}` have {tokens} tokens with their prompts, more than \
-             {TOKENS_MAX}; read the payload of its batch"
-        );
-        return Err(refuse(ErrorCode::AnswerTooLarge, message));
     }
     let sample = located.member.sample.map(String::from);
     let shown = tokio::task::spawn_blocking(move || shown(&program, sample, captured));

@@ -12,7 +12,7 @@ use treadle_runs::actions::Actions;
 use treadle_scheduler::MemberWork;
 
 /// Samples that are assembled at once.
-const SAMPLES_AT_ONCE: usize = 4;
+const SAMPLES_AT_ONCE: usize = 2;
 
 /// Computes what members want until this is dropped.
 pub async fn work_on_members(
@@ -32,11 +32,7 @@ pub async fn work_on_members(
             }
             MemberWork::Assemble(member) => {
                 let (app, room) = (app.clone(), samples.clone());
-                tasks.spawn(async move {
-                    // It is never closed.
-                    let _room = room.acquire().await;
-                    assemble_member(&app, &member).await;
-                });
+                tasks.spawn(async move { assemble_member(&app, &member, &room).await });
             }
         }
     }

@@ -87,10 +87,14 @@ async fn members_of_a_group_are_judged_together() {
     )
     .await;
     submit(client, &["a"]).await;
-    for program in ["p1", "p2"] {
+    // The last member has a reward of its client's.
+    let ends = [
+        json!({"end": "completed"}),
+        json!({"end": "completed", "reward": 0.5}),
+    ];
+    for (program, end) in ["p1", "p2"].into_iter().zip(ends) {
         let begun = json!({"program": program, "group": "a"});
         post(client, "/members", begun).await.ok();
-        let end = json!({"end": "completed"});
         put(client, &format!("/members/{program}"), &end).await.ok();
     }
     let (view, _) = batch(client, 1).await;
@@ -99,7 +103,7 @@ async fn members_of_a_group_are_judged_together() {
         .expect("a list")
         .iter();
     let rewards: Vec<&Value> = rewards.map(|member| &member["reward"]).collect();
-    assert_eq!(rewards, [&json!(0.25), &json!(0.75)], "{view}");
+    assert_eq!(rewards, [&json!(0.25), &json!(0.5)], "{view}");
     let actions = client.get("/api/v1/actions").await.ok();
     assert_eq!(
         actions["actions"].as_array().map(Vec::len),

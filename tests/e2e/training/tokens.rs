@@ -176,7 +176,7 @@ async fn a_step_that_was_not_captured_spoils_its_member_and_nothing_else() {
     let answers = [
         (
             change("/choices/0/token_ids", Value::Null),
-            "output is empty",
+            "counted 2 output",
         ),
         (
             change("/choices/0/token_ids", json!([3])),
@@ -371,5 +371,95 @@ async fn each_choice_is_trained() {
         .map(|sequence| &sequence["ids"])
         .collect();
     assert_eq!(ids, [&json!([1, 2, 3]), &json!([1, 2, 4])], "{steps}");
+    fixture.finish().await;
+}
+
+/// Sends a step of a program in its own group.
+fn step_in(client: &Client, group: &str, program: &str) -> tokio::task::JoinHandle<Answer> {
+    let (client, group, program) = (client.clone(), group.to_owned(), program.to_owned());
+    tokio::spawn(async move {
+        let headers = [
+            ("x-treadle-job", "math"),
+            ("x-treadle-group", &*group),
+            ("x-program-id", &*program),
+        ];
+        let body = chat(&program, "hello", 5).to_string().into_bytes();
+        client.send(Method::POST, CHAT, &headers, body).await
+    })
+}
+
+fn outputs(steps: &Value) -> Vec<&Value> {
+    let steps = steps["steps"].as_array().expect("a list");
+    steps.iter().map(|step| &step["output"]).collect()
+}
+
+/// A step that began later may end first, and the agent `s/agent` is not the program `s`.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_belong_to_their_program_whatever_the_order_in_which_they_end() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    submit(client, &["b"]).await;
+    let prompt: Vec<i32> = (0..200).collect();
+    let sent = [step_in(client, "a", "s"), step_in(client, "a", "s")];
+    let first = engine.request().await;
+    let second = engine.request().await;
+    answer(second, &vllm(&prompt, &[7])).await;
+    answer(first, &vllm(&prompt, &[8])).await;
+    for sent in sent {
+        sent.await.expect("it ends").ok();
+    }
+    let other = step_in(client, "b", "s/agent");
+    answer(engine.request().await, &vllm(&prompt, &[666])).await;
+    other.await.expect("it ends").ok();
+    for program in ["s", "s%2Fagent"] {
+        release(client, program).await;
+    }
+    batch(client, 1).await;
+    let steps = get(client, "/members/s/steps").await.ok();
+    let mut found = outputs(&steps);
+    found.sort_by_key(ToString::to_string);
+    assert_eq!(found, [&json!([7]), &json!([8])], "{steps}");
+    fixture.finish().await;
+}
+
+/// What a run has stored that was forgotten is nothing for the next one of its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_forgotten_leaves_no_steps_to_the_next_one() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let prompt: Vec<i32> = (0..200).collect();
+    let settings =
+        json!({"group_size": 1, "batch_groups": 1, "capture": "tokens", "rewarded": false});
+    for token in [7, 8] {
+        declare(client, settings.clone()).await;
+        submit(client, &["a"]).await;
+        let sent = step(client, "p", chat("p", "hello", 5));
+        answer(engine.request().await, &vllm(&prompt, &[token])).await;
+        sent.await.expect("it ends").ok();
+        release(client, "p").await;
+        batch(client, 1).await;
+        let steps = get(client, "/members/p/steps").await.ok();
+        assert_eq!(outputs(&steps), [&json!([token])]);
+        client.delete("/api/v1/jobs/math?forget=true").await.ok();
+    }
+    fixture.finish().await;
+}
+
+/// The client says that its program is over while a step still runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_ends_after_its_member_is_part_of_the_sample() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let sent = step(client, "p", chat("p", "hello", 5));
+    let request = engine.request().await;
+    let end = json!({"end": "completed"});
+    put(client, "/members/p", &end).await.ok();
+    answer(request, &vllm(&[1, 2], &[3])).await;
+    sent.await.expect("it ends").ok();
+    let (view, _) = batch(client, 1).await;
+    assert_eq!(view["groups"][0]["members"][0]["tokens"], 1, "{view}");
     fixture.finish().await;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::Timestamp;
+use treadle_model::{StepId, Timestamp};
 
 /// How a member ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ pub struct Member {
     pub info: Option<Box<str>>,
     /// Steps whose tokens were captured.
     #[serde(default)]
-    pub captured: u32,
+    pub captured: Vec<StepId>,
     /// The tokens of a step could not be captured.
     #[serde(default)]
     pub incomplete: bool,
@@ -146,7 +146,7 @@ impl Member {
             reward: None,
             sample: None,
             info: None,
-            captured: 0,
+            captured: Vec::new(),
             incomplete: false,
             deadline,
         }
@@ -160,7 +160,7 @@ impl Member {
     /// Whether it ended well, and only its captured steps can tell its tokens.
     pub(crate) fn is_to_be_assembled(&self) -> bool {
         let is_open = self.has_ended_well() && self.sample.is_none();
-        is_open && self.captured > 0 && !self.incomplete
+        is_open && !self.captured.is_empty() && !self.incomplete
     }
 
     /// Whether a report adds to what is known, and contradicts nothing.

@@ -2,7 +2,6 @@
 
 use crate::training::account::Account;
 use crate::training::command::{ServedGroup, TrainingCommand};
-use crate::training::event::MemberRef;
 use crate::training::finished::Finished;
 use crate::training::group::{End, Group, Member, Place};
 use crate::training::settings::{JobSettings, Stale};
@@ -44,6 +43,9 @@ pub enum Wait {
 pub struct Job {
     /// What it declared.
     pub settings: JobSettings,
+    /// When it was declared first, which tells it from earlier ones of its name.
+    #[serde(default)]
+    pub declared: Timestamp,
     /// Groups that are in no batch.
     pub groups: BTreeMap<Box<str>, Group>,
     /// Those with members that are not too old, by the version of the oldest first token.
@@ -83,9 +85,10 @@ pub struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(settings: JobSettings) -> Self {
+    pub(crate) fn new(settings: JobSettings, now: Timestamp) -> Self {
         Self {
             settings,
+            declared: now,
             groups: BTreeMap::new(),
             begun: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -107,14 +110,23 @@ impl Job {
         }
     }
 
-    /// Takes new settings over.
-    pub(crate) fn declare(&mut self, settings: JobSettings) {
+    /// Takes new settings over. Returns members that lack something by them, which are due then.
+    pub(crate) fn declare(&mut self, settings: JobSettings, due: Timestamp) -> Vec<Box<str>> {
         self.settings = settings;
+        let (rewarded, captured) = (self.settings.rewarded, self.settings.captured());
+        let mut late = Vec::new();
+        for (program, member) in self.groups.values_mut().flat_map(|g| &mut g.members) {
+            if member.deadline.is_none() && member.lacks(rewarded, captured) {
+                member.deadline = Some(due);
+                late.push(program.clone());
+            }
+        }
         let keys: Vec<Box<str>> = self.groups.keys().cloned().collect();
         self.ready.clear();
         for key in keys {
             self.file(&key);
         }
+        late
     }
 
     /// Whether a group is known: queued, begun, ready, in a batch, or served not long ago.
@@ -292,50 +304,6 @@ impl Job {
                 && (!self.settings.captured() || m.sample.is_some())
         };
         !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
-    }
-
-    /// Whether a member ended well and its reward is to be computed.
-    fn needs_score(&self, key: &str, program: &str) -> bool {
-        let group = self.groups.get(key);
-        let member = group.and_then(|group| group.members.get(program));
-        let is_open = |m: &Member| {
-            let is_whole = !self.settings.captured() || m.sample.is_some();
-            m.has_ended_well() && m.reward.is_none() && is_whole
-        };
-        self.settings.reward.is_some() && member.is_some_and(is_open)
-    }
-
-    /// Whether a member ended well and its sample is to be assembled from its captured steps.
-    fn needs_sample(&self, key: &str, program: &str) -> bool {
-        let group = self.groups.get(key);
-        let member = group.and_then(|group| group.members.get(program));
-        self.settings.captured() && member.is_some_and(Member::is_to_be_assembled)
-    }
-
-    /// What is to be computed of a member that ended.
-    pub(crate) fn wants(&self, at: &MemberRef) -> Option<TrainingCommand> {
-        let member = at.clone();
-        if self.needs_sample(&at.group, &at.program) {
-            return Some(TrainingCommand::AssembleMember { member });
-        }
-        let is_scored = self.needs_score(&at.group, &at.program);
-        is_scored.then_some(TrainingCommand::ScoreMember { member })
-    }
-
-    /// What is to be computed of all members.
-    pub(crate) fn wanted_of_members(&self, name: &str) -> Vec<TrainingCommand> {
-        if self.settings.reward.is_none() && !self.settings.captured() {
-            return Vec::new();
-        }
-        let members = self.groups.iter().flat_map(|(key, group)| {
-            let programs = group.members.keys();
-            programs.map(move |program| MemberRef {
-                job: name.into(),
-                group: key.clone(),
-                program: program.clone(),
-            })
-        });
-        members.filter_map(|at| self.wants(&at)).collect()
     }
 
     /// Whether the next batch waits for a group that would be too old afterwards. Once its

@@ -33,6 +33,7 @@ mod invariants;
 mod job;
 mod settings;
 mod state;
+mod wanted;
 
 pub use account::{Account, Tally};
 pub use command::{ServedGroup, TrainingCommand};
@@ -103,7 +104,12 @@ impl Training {
             return;
         };
         let known = self.state.member(&member);
-        let is_incomplete = known.is_some_and(|m| m.incomplete && m.sample.is_none());
+        let job = self.state.jobs.get(&member.job);
+        let captured = job.is_some_and(|job| job.settings.captured());
+        let is_incomplete = known.is_some_and(|m| {
+            let lacks = m.incomplete || (!m.is_direct() && m.captured.is_empty());
+            captured && lacks && m.sample.is_none()
+        });
         let end = match whole {
             true if is_incomplete => End::CaptureFailed,
             true => End::Completed,
@@ -266,7 +272,7 @@ impl Training {
         match event {
             TrainingEvent::JobDeclared { settings, .. } => {
                 let settings = settings.as_ref().clone().within_bounds();
-                self.state.declare(name, settings);
+                self.state.declare(name, settings, self.now);
                 let job = self.state.jobs.get(name);
                 let wanted = job.into_iter().flat_map(|job| job.wanted_of_members(name));
                 self.commands.extend(wanted);
@@ -292,7 +298,9 @@ impl Training {
             TrainingEvent::RewardFailed { member, .. } => self.lose(member, End::RewardFailed),
             TrainingEvent::CaptureFailed { member, .. } => {
                 let known = self.state.member(member);
-                if known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
+                let job = self.state.jobs.get(name);
+                let captured = job.is_some_and(|job| job.settings.captured());
+                if captured && known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
                     self.lose(member, End::CaptureFailed);
                 } else {
                     self.change_job(name, event);
@@ -324,9 +332,12 @@ impl Training {
                 commands = job.change(&member.group, &member.program, |m| {
                     m.reward = Some(*reward);
                 });
+                commands.extend(job.wants(member));
             }
-            TrainingEvent::StepCaptured { member, .. } => {
-                commands = job.change(&member.group, &member.program, |m| m.captured += 1);
+            TrainingEvent::StepCaptured { member, step, .. } => {
+                commands = job.change(&member.group, &member.program, |m| m.captured.push(*step));
+                // Its client may have reported its end already.
+                commands.extend(job.wants(member));
             }
             TrainingEvent::CaptureFailed { member, .. } => {
                 commands = job.change(&member.group, &member.program, |m| m.incomplete = true);

@@ -61,6 +61,9 @@ pub struct JobSettings {
     pub rewarded: bool,
     /// What is captured; without it members need no sample.
     pub capture: Capture,
+    /// Rewards are computed of all members of a group together.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub judged_together: bool,
     /// A member that its client samples, and that has not ended this many seconds after it began, is
     /// lost.
     pub member_timeout_s: u64,
@@ -81,6 +84,7 @@ impl Default for JobSettings {
             starved_after: 3,
             rewarded: true,
             capture: Capture::None,
+            judged_together: false,
             member_timeout_s: 3_600,
             reward: None,
         }

@@ -49,10 +49,16 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn declare(&mut self, name: &str, settings: JobSettings) {
+    /// Members that lack something by the new settings get a deadline for it.
+    pub(crate) fn declare(&mut self, name: &str, settings: JobSettings, now: Timestamp) {
+        let due = now + Span::from_secs(settings.member_timeout_s);
         match self.jobs.get_mut(name) {
-            Some(job) => job.declare(settings),
-            None => drop(self.jobs.insert(name.into(), Job::new(settings))),
+            Some(job) => {
+                let late = job.declare(settings, due);
+                self.deadlines
+                    .extend(late.into_iter().map(|program| (due, program)));
+            }
+            None => drop(self.jobs.insert(name.into(), Job::new(settings, now))),
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use treadle_auth::Principal;
 use treadle_core::training::MemberRef;
 use treadle_model::{EngineKind, StepId};
-use treadle_samples::{CallFacts, Delivery, Output, check};
+use treadle_samples::{CallFacts, Output};
 use treadle_scheduler::{CapturedVersion, Dispatch};
 use treadle_wire::{Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest};
 
@@ -142,7 +142,7 @@ impl Capture {
             ids: choice.ids,
             logprobs: choice.logprobs,
         });
-        let call = treadle_samples::Call {
+        let mut call = treadle_samples::Call {
             number: self.step.0,
             prompt: tokens.prompt,
             outputs: outputs.collect(),
@@ -155,13 +155,10 @@ impl Capture {
                 text: text.unwrap_or_default(),
             },
         };
-        let steps = call.clone().into_steps(0, Delivery::Complete);
-        if steps.is_empty() {
+        if call.outputs.is_empty() {
             return Err("the answer has no choices".to_owned());
         }
-        for step in &steps {
-            check(step, None).map_err(|fault| fault.to_string())?;
-        }
+        call.check()?;
         let kept = self
             .captures
             .keep(&self.member, self.step, &self.principal, &call);
@@ -175,9 +172,12 @@ fn write(shown: &Shown, event: &[u8], out: &mut Vec<u8>) {
         Shown::Part(part) => part,
         Shown::Nothing => return,
     };
-    out.extend_from_slice(b"data: ");
-    out.extend_from_slice(event);
-    out.extend_from_slice(b"\n\n");
+    for line in event.split(|byte| *byte == b'\n') {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(line);
+        out.push(b'\n');
+    }
+    out.push(b'\n');
 }
 
 #[derive(Deserialize)]

@@ -24,7 +24,7 @@ pub(super) async fn captured(
 ) -> Result<CapturedAnswer, Cause> {
     let answer = exchange_within(call, dispatch, &capture.request).await?;
     if let Answer::Whole(parts, body) = &answer
-        && is_rejection(parts.status)
+        && (is_rejection(parts.status) || parts.status.is_server_error())
     {
         let (status, words) = (parts.status, in_words(body));
         let answer = exchange_within(call, dispatch, &call.body).await?;

@@ -60,6 +60,7 @@ impl StreamAnswer {
             guard,
             app: call.app.clone(),
             interruptible,
+            is_captured: capture.is_some(),
             capture,
             keeping: None,
             recorded: None,
@@ -93,7 +94,8 @@ struct StepStream {
     guard: StepGuard,
     app: Arc<GatewayState>,
     interruptible: Option<Interruptible>,
-    /// Captures its tokens.
+    is_captured: bool,
+    /// Captures its tokens, until it has ended.
     capture: Option<Capture>,
     /// Stores them, before the step's end is put on record.
     keeping: Option<Keeping>,
@@ -163,6 +165,8 @@ impl StepStream {
             }
             None => match &mut self.capture {
                 Some(capture) => (capture.passed(&data, usage)?, true),
+                // What comes after its end has no use, and may have tokens.
+                None if self.is_captured => (Bytes::new(), true),
                 None => (data, false),
             },
         };
@@ -396,7 +400,9 @@ impl StepStream {
 
     /// Whether a comment may be inserted here.
     fn is_between_events(&self) -> bool {
-        self.end == End::Orderly && !self.is_over() && self.scanner.ended_cleanly()
+        let is_held_back = self.keeping.is_some();
+        let is_between = !self.is_over() && self.scanner.ended_cleanly();
+        self.end == End::Orderly && (is_held_back || is_between)
     }
 }
 

@@ -222,6 +222,9 @@ async fn release_job(
     };
     app.auth.audit.note(&caller, change).await;
     let forgotten = query.forget && forget(&app.training, &caller, job.clone()).await?;
+    if let Some(captures) = app.gateway.captures.as_ref().filter(|_| forgotten) {
+        captures.forget(&caller.principal.inside(&job));
+    }
     Ok(Json(ReleasedJob {
         job: job.to_string(),
         released: keys.len(),

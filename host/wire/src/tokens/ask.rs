@@ -62,8 +62,8 @@ struct Fields<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StreamOptions {
-    include_usage: bool,
-    continuous_usage_stats: bool,
+    include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
 }
 
 impl Fields<'_> {
@@ -113,7 +113,7 @@ impl TokenRequest {
         let hidden = Hidden {
             ids: !asks(fields.return_token_ids),
             logprobs: !asks(fields.logprobs),
-            usage: streams && !options.include_usage,
+            usage: streams && options.include_usage != Some(true),
         };
         let mut wanted = Vec::new();
         let mut set = |name, value: String| wanted.push((name, value));
@@ -139,7 +139,7 @@ impl TokenRequest {
         if is_played {
             set("stream", "false".to_owned());
         } else if streams {
-            let each = options.continuous_usage_stats;
+            let each = options.continuous_usage_stats == Some(true);
             let each = if each {
                 ",\"continuous_usage_stats\":true"
             } else {
@@ -157,7 +157,7 @@ impl TokenRequest {
         let body = insert_fields(&body, &wanted).ok_or(NotCaptured::Malformed)?;
         Ok(Self {
             body,
-            reader: TokenReader::new(hidden, engine == EngineKind::Vllm),
+            reader: TokenReader::new(hidden, engine),
             is_played,
         })
     }

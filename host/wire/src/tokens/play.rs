@@ -27,7 +27,8 @@ pub(super) fn played(whole: &[u8], shows_usage: bool) -> Option<Vec<u8>> {
             return None;
         };
         let mut delta = choice.remove("message").unwrap_or_default();
-        for (index, call) in (0..).zip(delta["tool_calls"].as_array_mut().into_iter().flatten()) {
+        let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (index, call) in (0..).zip(calls.into_iter().flatten()) {
             if let Some(call) = call.as_object_mut() {
                 call.insert("index".into(), Value::from(index));
             }

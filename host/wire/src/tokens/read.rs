@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use treadle_model::EngineKind;
 
 /// Choices of an answer.
 const CHOICES_MAX: usize = 1_024;
@@ -29,8 +30,7 @@ pub(super) struct Hidden {
 #[derive(Debug)]
 pub struct TokenReader {
     hidden: Hidden,
-    /// The engine writes null for ids that it was not asked for.
-    nulls: bool,
+    engine: EngineKind,
     tokens: AnswerTokens,
     /// What an answer has that can't be read.
     fault: Option<&'static str>,
@@ -79,8 +79,9 @@ struct Answer<'a> {
     #[serde(borrow)]
     prompt_token_ids: Option<&'a RawValue>,
     #[serde(borrow)]
-    choices: Vec<Choice<'a>>,
-    usage: Option<Usage>,
+    choices: Option<Vec<Choice<'a>>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
     #[serde(borrow)]
     sglext: Option<&'a RawValue>,
     #[serde(borrow, rename = "__verbose")]
@@ -96,7 +97,8 @@ struct Usage {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Choice<'a> {
-    index: Option<u64>,
+    #[serde(borrow)]
+    index: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt_token_ids: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -106,18 +108,17 @@ struct Choice<'a> {
     #[serde(borrow)]
     logprobs: Option<&'a RawValue>,
     #[serde(borrow)]
-    message: Option<Said<'a>>,
+    message: Option<&'a RawValue>,
     #[serde(borrow)]
-    delta: Option<Said<'a>>,
+    delta: Option<&'a RawValue>,
     #[serde(borrow)]
     text: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Said<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
+struct Said {
+    content: Option<String>,
 }
 
 /// SGLang's last event of a stream.
@@ -159,11 +160,17 @@ struct Field {
     is_null: bool,
 }
 
+impl<'a> Answer<'a> {
+    fn choices(&self) -> &[Choice<'a>] {
+        self.choices.as_deref().unwrap_or_default()
+    }
+}
+
 impl TokenReader {
-    pub(super) fn new(hidden: Hidden, nulls: bool) -> Self {
+    pub(super) fn new(hidden: Hidden, engine: EngineKind) -> Self {
         Self {
             hidden,
-            nulls,
+            engine,
             tokens: AnswerTokens::default(),
             fault: None,
         }
@@ -171,7 +178,7 @@ impl TokenReader {
 
     /// Reads a whole answer; returns the client's part of it, if that is another.
     pub fn whole(&mut self, body: &[u8]) -> Option<Vec<u8>> {
-        match self.read(body) {
+        match self.read(body, false) {
             Shown::Part(part) => Some(part),
             Shown::All | Shown::Nothing => None,
         }
@@ -179,7 +186,7 @@ impl TokenReader {
 
     /// Reads an event of a stream.
     pub fn event(&mut self, event: &[u8]) -> Shown {
-        self.read(event)
+        self.read(event, true)
     }
 
     /// The client's part of a whole answer as a stream.
@@ -198,22 +205,23 @@ impl TokenReader {
         }
     }
 
-    fn read(&mut self, body: &[u8]) -> Shown {
+    fn read(&mut self, body: &[u8], is_event: bool) -> Shown {
         let Ok(text) = str::from_utf8(body) else {
             return Shown::All;
         };
+        // The end of a stream, or nothing that has tokens.
+        if !text.trim_start().starts_with('{') {
+            return Shown::All;
+        }
         let Ok(answer) = serde_json::from_str::<Answer<'_>>(text) else {
-            // The end of a stream, or nothing that has tokens.
-            if text.trim_start().starts_with('{') {
-                self.fault = Some("the engine's answer is no chat completion");
-            }
+            self.fault("the engine's answer is no chat completion");
             return Shown::All;
         };
         self.take(&answer);
         let is_extra =
-            answer.choices.is_empty() && (answer.usage.is_some() || answer.sglext.is_some());
+            answer.choices().is_empty() && (answer.usage.is_some() || answer.sglext.is_some());
         let shows_usage = answer.usage.is_some() && !self.hidden.usage;
-        if is_extra && !shows_usage && (self.hidden.usage || answer.sglext.is_some()) {
+        if is_event && is_extra && !shows_usage && (self.hidden.usage || answer.sglext.is_some()) {
             return Shown::Nothing;
         }
         let fields = self.fields(text, &answer);
@@ -225,16 +233,23 @@ impl TokenReader {
 
     fn take(&mut self, answer: &Answer<'_>) {
         let prompts = answer
-            .choices
+            .choices()
             .iter()
             .filter_map(|choice| choice.prompt_token_ids);
         for ids in answer.prompt_token_ids.into_iter().chain(prompts) {
             self.take_prompt(ids);
         }
-        for (position, choice) in (0..).zip(&answer.choices) {
-            self.take_choice(choice.index.unwrap_or(position), choice);
+        for (position, choice) in (0..).zip(answer.choices()) {
+            let index = choice.index.map(|index| index.get().parse());
+            match index.transpose() {
+                Ok(index) => self.take_choice(index.unwrap_or(position), choice),
+                Err(_) => self.fault("the index of a choice is no number"),
+            }
         }
         if let Some(usage) = answer.usage {
+            let Ok(usage) = serde_json::from_str::<Usage>(usage.get()) else {
+                return self.fault("the engine's count of tokens is no number");
+            };
             self.tokens.prompt_tokens = usage.prompt_tokens.or(self.tokens.prompt_tokens);
             self.tokens.output_tokens = usage.completion_tokens.or(self.tokens.output_tokens);
         }
@@ -300,9 +315,12 @@ impl TokenReader {
         let Some(known) = self.choice(index) else {
             return self.fault("it has too many choices or tokens");
         };
-        let said = [&choice.message, &choice.delta].into_iter().flatten();
-        let said = said.filter_map(|said| said.content).chain(choice.text);
-        for text in said.filter_map(|text| serde_json::from_str::<String>(text.get()).ok()) {
+        let said = choice.message.into_iter().chain(choice.delta);
+        let said = said.filter_map(|said| serde_json::from_str::<Said>(said.get()).ok());
+        let texts = choice
+            .text
+            .and_then(|text| serde_json::from_str(text.get()).ok());
+        for text in said.filter_map(|said| said.content).chain(texts) {
             if known.text.len() + text.len() <= TEXT_BYTES_MAX {
                 known.text.push_str(&text);
             }
@@ -346,20 +364,22 @@ impl TokenReader {
                 }
             }));
         };
-        let (ids, nulls) = (self.hidden.ids, self.nulls);
+        // Engines write null for what they were not asked for, or nothing.
+        let (ids, nulls) = (self.hidden.ids, self.engine == EngineKind::Vllm);
+        let scores_are_null = self.engine != EngineKind::Llamacpp;
         if ids {
             hide("prompt_token_ids", answer.prompt_token_ids, nulls);
         }
         hide("sglext", answer.sglext, false);
         hide("__verbose", answer.verbose, false);
-        for choice in &answer.choices {
+        for choice in answer.choices() {
             if ids {
                 hide("prompt_token_ids", choice.prompt_token_ids, nulls);
                 hide("token_ids", choice.token_ids, nulls);
                 hide("response_token_ids", choice.response_token_ids, false);
             }
             if self.hidden.logprobs {
-                hide("logprobs", choice.logprobs, true);
+                hide("logprobs", choice.logprobs, scores_are_null);
             }
         }
         fields.sort_by_key(|field| field.place.start);

@@ -144,7 +144,7 @@ fn whole_answers_are_read_and_shown_as_the_client_asked() {
     );
     let mut reader = chat(EngineKind::Llamacpp, &json!({})).reader;
     let part = reader.whole(llama.as_bytes()).expect("ids are hidden");
-    let shown = format!(r#"{{"choices":[{{"index":0,"logprobs":null}}],{usage}}}"#);
+    let shown = format!(r#"{{"choices":[{{"index":0}}],{usage}}}"#);
     assert_eq!(String::from_utf8_lossy(&part), shown);
     let mut expected = tokens(&[], &[7], &[-0.5], "");
     (expected.prompt_tokens, expected.prompt_text) = (Some(2), Some("ab".to_owned()));
@@ -248,4 +248,24 @@ fn lists_of_ids_are_read_as_they_are_written() {
         let read = reader.finish().ok().map(|tokens| tokens.prompt);
         assert_eq!(read, expected, "{list}");
     }
+}
+
+/// What can't be read is no reason to show what was not asked for.
+#[test]
+fn ids_are_hidden_from_odd_answers_too() {
+    for odd in [
+        r#""usage":{"prompt_tokens":-1}"#,
+        r#""usage":7"#,
+        r#""sglext":1"#,
+    ] {
+        let body = format!(r#"{{"prompt_token_ids":[1,2],"choices":null,{odd}}}"#);
+        let mut reader = chat(EngineKind::Vllm, &json!({})).reader;
+        let shown = reader.whole(body.as_bytes()).expect("ids are hidden");
+        assert!(!String::from_utf8_lossy(&shown).contains("[1,2]"), "{odd}");
+    }
+    let choice = r#"{"choices":[{"index":-1,"message":"x","token_ids":[7]}]}"#;
+    let mut reader = chat(EngineKind::Vllm, &json!({})).reader;
+    let shown = reader.whole(choice.as_bytes()).expect("ids are hidden");
+    assert!(!String::from_utf8_lossy(&shown).contains("[7]"));
+    assert!(reader.finish().is_err());
 }
