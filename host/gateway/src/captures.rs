@@ -11,7 +11,7 @@ use treadle_auth::Principal;
 use treadle_core::training::{MemberRef, TrainingEvent};
 use treadle_model::StepId;
 use treadle_model::tenant::split;
-use treadle_samples::{Call, Delta, Deltas, Step};
+use treadle_samples::{Call, Delta, Deltas, Step, name_of_call};
 use treadle_scheduler::DriverHandle;
 use treadle_store::{BODY_BYTES_MAX, PayloadRoom, Store, TrainingPayload};
 use xxhash_rust::xxh3::xxh3_64;
@@ -172,7 +172,7 @@ impl Captures {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let payload = TrainingPayload {
             job: member.job.to_string(),
-            name: format!("step/{}/{:020}", split(&member.program).1, step.0),
+            name: name_of_call(split(&member.program).1, step.0),
             at_us: now.unwrap_or_default().as_micros() as u64,
             size_bytes: body.len() as u64,
             body,

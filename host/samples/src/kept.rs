@@ -10,6 +10,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
+/// What the names of a program's stored calls begin with. Other names may, too: programs may have
+/// slashes in theirs.
+pub fn calls_of(program: &str) -> String {
+    format!("step/{program}/")
+}
+
+/// The name of a stored call. Names of a program sort by number.
+pub fn name_of_call(program: &str, number: u64) -> String {
+    format!("{}{number:020}", calls_of(program))
+}
+
+/// The number in the name of a stored call of this program.
+pub fn number_in(name: &str, program: &str) -> Option<u64> {
+    let digits = name.strip_prefix(&calls_of(program))?;
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
+}
+
 /// A captured call of a program. Each of its outputs is a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
@@ -367,6 +385,17 @@ mod tests {
                 .check()
                 .is_err_and(|fault| fault.contains("1 log-prob"))
         );
+    }
+
+    #[test]
+    fn names_tell_programs_apart() {
+        for number in [0, 7, u64::MAX] {
+            let name = name_of_call("s", number);
+            assert_eq!(number_in(&name, "s"), Some(number));
+            assert_eq!(number_in(&name_of_call("s/agent", number), "s"), None);
+        }
+        assert!(name_of_call("s", 9) < name_of_call("s", 10));
+        assert_eq!(number_in("step/s/1", "s"), None);
     }
 
     #[test]

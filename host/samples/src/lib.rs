@@ -27,6 +27,6 @@ pub use batch::{BatchError, Member, Scored, VersionRange, encode};
 pub use breaks::Break;
 pub use check::{Fault, check};
 pub use delta::{Delta, DeltaError, Deltas, restore};
-pub use kept::{Call, CallFacts, KeptError, Output};
+pub use kept::{Call, CallFacts, KeptError, Output, calls_of, name_of_call, number_in};
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};
 pub use stored::{digest, load, store};

@@ -1,20 +1,22 @@
 //! Samples of members whose steps the gateway captured.
 
 use crate::app::{JobName, TrainingApp};
-use crate::payloads::{digest_text, of_sample, of_steps, payload};
+use crate::payloads::{digest_text, of_sample, payload};
 use crate::sample::Checked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use treadle_auth::now_us;
-use treadle_core::training::{Member, MemberRef, Report, TrainingEvent};
+use treadle_core::training::{CAPTURED_MAX, End, Member, MemberRef, Report, TrainingEvent};
 use treadle_model::tenant::split;
 use treadle_model::{StepId, Tenant};
-use treadle_samples::{Assembly, Call, Delivery, Step, assemble, digest, store};
+use treadle_samples::{
+    Assembly, Call, Delivery, Step, assemble, calls_of, digest, number_in, store,
+};
 use treadle_store::StoreError;
 
-/// Steps of a program.
-const STEPS_MAX: usize = 10_000;
+/// Stored calls of a program: those on record, and as many that are not.
+const STEPS_MAX: usize = 2 * CAPTURED_MAX;
 /// Tokens of the steps of a sample, prompts included.
 const ASSEMBLED_TOKENS_MAX: usize = 64 << 20;
 /// Longest pause between two attempts while the store fails.
@@ -156,7 +158,7 @@ async fn report_of(
         .await;
     app.store.put_payloads(&[payload]).await?;
     Ok(Report {
-        end: member.end.unwrap_or(treadle_core::training::End::Completed),
+        end: member.end.unwrap_or(End::Completed),
         tokens: checked.tokens,
         turns: checked.turns,
         reward: None,
@@ -174,7 +176,7 @@ impl TrainingApp {
         program: &str,
     ) -> Result<String, StoreError> {
         let names = self.step_names(job, program).await?;
-        let last: Vec<String> = names.into_iter().last().into_iter().collect();
+        let last: Vec<String> = names.into_iter().next_back().into_iter().collect();
         let rows = self.store.payloads(&job.inside, &last).await?;
         let text = rows.first().and_then(|row| Call::text_of(&row.body).ok());
         Ok(text.unwrap_or_default())
@@ -182,7 +184,8 @@ impl TrainingApp {
 
     /// Names of the captured calls of a program, in their order.
     async fn step_names(&self, job: &JobName, program: &str) -> Result<Vec<String>, StoreError> {
-        let prefix = of_steps(program);
+        let own = split(program).1;
+        let prefix = calls_of(own);
         let (mut after, mut names) = (prefix.clone(), Vec::new());
         loop {
             let before_us = now_us() + 3_600_000_000;
@@ -190,11 +193,7 @@ impl TrainingApp {
                 .store
                 .payload_names(&job.inside, before_us, &after)
                 .await?;
-            // Names of programs may have slashes.
-            let is_own = |name: &&String| {
-                let rest = name.strip_prefix(&prefix);
-                rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
-            };
+            let is_own = |name: &&String| number_in(name, own).is_some();
             names.extend(page.iter().filter(is_own).cloned());
             match page.last() {
                 Some(last) if last.starts_with(&prefix) => after.clone_from(last),
@@ -212,7 +211,7 @@ impl TrainingApp {
         recorded: &[StepId],
         tokens_max: usize,
     ) -> Result<Result<CapturedSteps, Unreadable>, StoreError> {
-        let prefix = of_steps(program);
+        let own = split(program).1;
         let names = self.step_names(job, program).await?;
         if names.len() > STEPS_MAX {
             let cause = format!("it has {} steps, more than {STEPS_MAX}", names.len());
@@ -222,7 +221,7 @@ impl TrainingApp {
         let (mut tokens, mut stored) = (0_usize, Vec::with_capacity(names.len()));
         for names in names.chunks(READ_AT_ONCE) {
             for row in self.store.payloads(&job.inside, names).await? {
-                let number: u64 = row.name[prefix.len()..].parse().unwrap_or_default();
+                let number = number_in(&row.name, own).unwrap_or_default();
                 tokens = tokens.saturating_add(Call::tokens_of(&row.body).unwrap_or_default());
                 stored.push((number, row.body));
             }

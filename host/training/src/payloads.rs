@@ -10,6 +10,7 @@ use treadle_auth::now_us;
 use treadle_core::training::{Group, Job, Member};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
+use treadle_samples::calls_of;
 use treadle_store::TrainingPayload;
 use treadle_wire::ErrorCode;
 
@@ -24,11 +25,6 @@ pub(crate) fn of_group(group: &str, digest: &str) -> String {
 /// Where a member's sample is stored.
 pub(crate) fn of_sample(program: &str, digest: &str) -> String {
     format!("sample/{}/{digest}", split(program).1)
-}
-
-/// Where the captured steps of a program are stored: their names begin with this.
-pub(crate) fn of_steps(program: &str) -> String {
-    format!("step/{}/", split(program).1)
 }
 
 /// Where what a client said of a member is stored.
@@ -123,7 +119,10 @@ fn named(job: &Job) -> BTreeSet<String> {
     let served = job.batches.values().flat_map(|batch| &batch.groups);
     let groups = job.groups.iter().chain(served);
     let names = groups.flat_map(|(key, group)| {
-        let steps = group.members.keys().map(|program| of_steps(program));
+        let steps = group
+            .members
+            .keys()
+            .map(|program| calls_of(split(program).1));
         names_of(key, group).chain(steps.collect::<Vec<_>>())
     });
     names.collect()

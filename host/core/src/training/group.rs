@@ -124,7 +124,7 @@ pub struct Member {
     pub sample: Option<Box<str>>,
     /// Digest of what else its client said of it.
     pub info: Option<Box<str>>,
-    /// Steps whose tokens were captured.
+    /// Steps whose tokens were captured, at most [`CAPTURED_MAX`].
     #[serde(default)]
     pub captured: Vec<StepId>,
     /// The tokens of a step could not be captured.
@@ -134,7 +134,18 @@ pub struct Member {
     pub deadline: Option<Timestamp>,
 }
 
+/// Steps of a member that are captured. One with more is incomplete.
+pub const CAPTURED_MAX: usize = 10_000;
+
 impl Member {
+    pub(crate) fn captured(&mut self, step: StepId) {
+        if self.captured.len() < CAPTURED_MAX {
+            self.captured.push(step);
+        } else {
+            self.incomplete = true;
+        }
+    }
+
     pub(crate) fn begun(version: u64, deadline: Option<Timestamp>) -> Self {
         Self {
             version,

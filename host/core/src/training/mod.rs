@@ -40,7 +40,7 @@ pub use command::{ServedGroup, TrainingCommand};
 pub use error::TrainingError;
 pub use event::{MemberRef, TrainingEvent};
 pub use finished::Finished;
-pub use group::{End, Group, Member, Place, Report, Reward};
+pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
 pub use settings::{
     BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
@@ -335,7 +335,7 @@ impl Training {
                 commands.extend(job.wants(member));
             }
             TrainingEvent::StepCaptured { member, step, .. } => {
-                commands = job.change(&member.group, &member.program, |m| m.captured.push(*step));
+                commands = job.change(&member.group, &member.program, |m| m.captured(*step));
                 // Its client may have reported its end already.
                 commands.extend(job.wants(member));
             }

@@ -120,7 +120,7 @@ impl Capture {
         self.captures.failed(&self.member, cause).await;
     }
 
-    /// Stores the step's tokens and puts them on record, or that there are none.
+    /// Stores the step's tokens and puts them on record, or why it has none.
     pub(super) async fn keep(self) {
         let (captures, member) = (self.captures.clone(), self.member.clone());
         if let Err(cause) = self.kept().await {

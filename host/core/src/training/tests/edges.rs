@@ -307,6 +307,17 @@ fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
     assert!(run.machine.state().members.contains_key(&program));
 }
 
+#[test]
+fn a_member_with_too_many_captured_steps_is_incomplete() {
+    let mut member = Member::begun(0, None);
+    for step in 0..=CAPTURED_MAX as u64 {
+        assert!(!member.incomplete);
+        member.captured(StepId(step));
+    }
+    assert!(member.incomplete);
+    assert_eq!(member.captured.len(), CAPTURED_MAX);
+}
+
 fn over(program: &str) -> Notice {
     Notice::ProgramOver {
         program: program.into(),
