@@ -77,12 +77,19 @@ impl Programs {
         let longest = waiting.programs().filter(plain).take(half);
         let smallest = waiting.queue().smallest().filter(plain).take(half);
         let ranked = self.ranked_candidates(half);
-        let gathered = waiting.newcomers().iter();
-        let gathered = gathered.filter(|_| waiting.are_newcomers_due());
-        let gathered = gathered.take(self.config.rollout.programs_max.max(1));
+        // The longest waiting first: a question may not cover them all.
+        let newcomers = waiting.newcomers();
+        let gathered = match waiting.are_newcomers_due() {
+            true => self.config.rollout.programs_max.max(1).min(newcomers.len()),
+            false => 0,
+        };
+        let gathered = waiting
+            .programs()
+            .filter(|program| newcomers.contains(program))
+            .take(gathered);
         let mut seen = BTreeSet::new();
         let all = longest.chain(smallest).chain(ranked);
-        all.chain(gathered.copied())
+        all.chain(gathered)
             .filter(|program| seen.insert(*program))
             .collect()
     }
