@@ -3,6 +3,7 @@
 use crate::actions::ActionCommand;
 use crate::programs::ProgramCommand;
 use crate::training::TrainingCommand;
+use crate::weights::WeightsCommand;
 
 /// A command to the environment, by the machine that gave it.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +14,8 @@ pub enum Command {
     Action(ActionCommand),
     /// A command for a training run.
     Training(TrainingCommand),
+    /// A command for the weights of an engine.
+    Weights(WeightsCommand),
 }
 
 impl From<ProgramCommand> for Command {
@@ -30,5 +33,11 @@ impl From<ActionCommand> for Command {
 impl From<TrainingCommand> for Command {
     fn from(command: TrainingCommand) -> Self {
         Self::Training(command)
+    }
+}
+
+impl From<WeightsCommand> for Command {
+    fn from(command: WeightsCommand) -> Self {
+        Self::Weights(command)
     }
 }

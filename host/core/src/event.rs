@@ -8,6 +8,7 @@ use crate::bindings::BindingEvent;
 use crate::daemon::DaemonEvent;
 use crate::programs::ProgramEvent;
 use crate::training::TrainingEvent;
+use crate::weights::WeightsEvent;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use treadle_model::GatewayId;
@@ -35,6 +36,8 @@ pub enum Event {
     Action(ActionEvent),
     /// Something that happened to a training run.
     Training(TrainingEvent),
+    /// Something that happened to the weights of engines.
+    Weights(WeightsEvent),
 }
 
 impl Event {
@@ -101,6 +104,7 @@ machines! {
     Binding(BindingEvent),
     Daemon(DaemonEvent),
     Training(TrainingEvent),
+    Weights(WeightsEvent),
 }
 
 #[cfg(test)]
@@ -116,6 +120,7 @@ mod tests {
             BindingEvent::KINDS,
             DaemonEvent::KINDS,
             TrainingEvent::KINDS,
+            WeightsEvent::KINDS,
         ];
         let all = machines.concat();
         let names: BTreeSet<_> = all.iter().collect();

@@ -2,9 +2,9 @@
 //!
 //! It is composed of machines, each with its own state, events, bounds, timers and invariants:
 //! [`programs`] (programs, their steps and the workers that serve them), [`bindings`] (which
-//! policy has which role), [`actions`] (tool calls and rewards that treadle runs) and [`training`]
-//! (groups, batches and versions of training runs). [`Core`]
-//! passes each event to its machine and events of the daemon to all, settles every machine after
+//! policy has which role), [`actions`] (tool calls and rewards that treadle runs), [`training`]
+//! (groups, batches and versions of training runs) and [`weights`] (which version each engine
+//! holds). [`Core`] passes each event to its machine and events of the daemon to all, settles every machine after
 //! each event, and combines their states into a snapshot. All events go to one journal.
 //!
 //! # Contract
@@ -64,6 +64,7 @@ pub mod programs;
 mod state;
 mod timers;
 pub mod training;
+pub mod weights;
 
 pub use command::Command;
 pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
@@ -88,6 +89,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use training::{Training, TrainingError, TrainingEvent};
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
+use weights::{PublishError, WeightsEvent, WeightsMachine};
 
 /// Gateways whose last numbers are remembered; the oldest go first.
 const GATEWAYS_KEPT: usize = 4_096;
@@ -102,6 +104,7 @@ pub struct Core {
     bindings: BindingMachine,
     actions: Actions,
     training: Training,
+    weights: WeightsMachine,
 }
 
 impl Core {
@@ -122,6 +125,7 @@ impl Core {
             programs,
             bindings: BindingMachine::with_state(bindings),
             training: Training::with_state(state.training.into_owned()),
+            weights: WeightsMachine::with_state(state.weights.into_owned()),
         }
     }
 
@@ -133,18 +137,21 @@ impl Core {
         self.programs.advance(self.now);
         self.actions.advance(self.now);
         self.training.advance(self.now);
+        self.weights.advance(self.now);
         match event {
             Event::Daemon(event) => {
                 self.bindings.daemon(event);
                 self.programs.daemon(event);
                 self.actions.daemon(event);
                 self.training.daemon(event);
+                self.weights.daemon(event);
                 self.forget_gateways();
             }
             Event::Binding(event) => self.bindings.apply(event, &()),
             Event::Program(event) => self.programs.apply(event, &()),
             Event::Action(event) => self.actions.apply(event, &self.programs),
             Event::Training(event) => self.training.apply(event, &self.programs),
+            Event::Weights(event) => self.weights.apply(event, &self.programs),
         }
         self.settle();
     }
@@ -158,6 +165,8 @@ impl Core {
             self.actions.settle(&self.programs);
             self.deliver();
             self.training.settle(&self.programs);
+            self.deliver();
+            self.weights.settle(&self.programs);
             if !self.deliver() {
                 return;
             }
@@ -170,6 +179,7 @@ impl Core {
             &mut self.programs,
             &mut self.actions,
             &mut self.training,
+            &mut self.weights,
         ];
         deliver(machines)
     }
@@ -198,6 +208,7 @@ impl Core {
         of_programs
             .or_else(|| self.actions.poll_command().map(Command::from))
             .or_else(|| self.training.poll_command().map(Command::from))
+            .or_else(|| self.weights.poll_command().map(Command::from))
     }
 
     /// The next decision to record, if any.
@@ -207,7 +218,12 @@ impl Core {
 
     /// When [`DaemonEvent::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let deadlines = [self.programs.next_deadline(), self.actions.next_deadline()];
+        let deadlines = [
+            self.programs.next_deadline(),
+            self.actions.next_deadline(),
+            self.training.next_deadline(),
+            self.weights.next_deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -225,6 +241,7 @@ impl Core {
             bindings: Cow::Borrowed(self.bindings.state()),
             actions: Cow::Borrowed(self.actions.state()),
             training: Cow::Borrowed(self.training.state()),
+            weights: Cow::Borrowed(self.weights.state()),
         }
     }
 
@@ -248,13 +265,40 @@ impl Core {
         self.training.state()
     }
 
+    /// The weights that engines hold.
+    pub fn weights(&self) -> &weights::State {
+        self.weights.state()
+    }
+
+    /// Checks whether something may happen to the weights of engines. Call this before the event
+    /// is handled; a refused one changes nothing.
+    ///
+    /// # Errors
+    /// [`PublishError`], which names the limit or the remedy.
+    pub fn check_weights(&self, event: &WeightsEvent) -> Result<(), PublishError> {
+        if let WeightsEvent::WeightsPublished { job, weights, .. } = event {
+            self.training.check(&TrainingEvent::VersionTold {
+                job: job.clone(),
+                lineage: weights.lineage,
+                version: weights.version,
+                digest: None,
+            })?;
+        }
+        Ok(self.weights.check(event, &self.programs)?)
+    }
+
     /// Checks whether something may happen to a training run. Call this before the event is
     /// handled; a refused one changes nothing.
     ///
     /// # Errors
     /// [`TrainingError`], which names the limit or the remedy.
     pub fn check_training(&self, event: &TrainingEvent) -> Result<(), TrainingError> {
-        self.training.check(event)
+        self.training.check(event)?;
+        let is_told = matches!(event, TrainingEvent::VersionTold { .. });
+        if is_told && self.weights.state().jobs.contains_key(event.job()) {
+            return Err(TrainingError::Loaded(event.job().into()));
+        }
+        Ok(())
     }
 
     /// Checks whether an action may be submitted. Call this before
@@ -313,6 +357,7 @@ impl Core {
         self.programs.assert_invariants();
         self.actions.assert_invariants();
         self.training.assert_invariants();
+        self.weights.assert_invariants();
     }
 
     /// Drops the numbers of lost gateways beyond the limit. A lost gateway may reconnect and relay

@@ -6,7 +6,7 @@
 
 use crate::bound_jobs::BoundJobs;
 use crate::daemon::DaemonEvent;
-use treadle_model::{ActionId, Timestamp};
+use treadle_model::{ActionId, Timestamp, WorkerId};
 
 /// A state machine that is a part of the core.
 pub(crate) trait Machine: Notified {
@@ -85,6 +85,48 @@ pub(crate) enum Notice {
         tokens: u64,
         /// Its finished steps.
         steps: u32,
+    },
+    /// An engine came, went, was lost or answers again.
+    WorkersChanged,
+    /// A step's answer named the version of the weights.
+    WeightsNamed {
+        /// Its engine.
+        worker: WorkerId,
+        /// When it was sent there.
+        sent: Timestamp,
+        /// The version's name.
+        name: Box<str>,
+    },
+    /// An engine gets steps, or gets none because of its weights.
+    WorkerFenced {
+        /// The engine.
+        worker: WorkerId,
+        /// Whether it gets none.
+        fenced: bool,
+    },
+    /// An engine has other weights: its caches and all copies of them are useless.
+    WeightsChanged {
+        /// The engine.
+        worker: WorkerId,
+    },
+    /// Engines serve a version of a job's weights.
+    VersionServed {
+        /// The job.
+        job: Box<str>,
+        /// The version's lineage.
+        lineage: u32,
+        /// The version.
+        version: u64,
+    },
+    /// A run went back to a checkpoint.
+    RunWentBack {
+        /// The job.
+        job: Box<str>,
+    },
+    /// A job was removed.
+    JobRemoved {
+        /// The job.
+        job: Box<str>,
     },
     /// An action of a program began, or is expected to begin at this time.
     ActionExpected {

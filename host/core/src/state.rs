@@ -4,6 +4,7 @@ use crate::actions;
 use crate::bindings::Bindings;
 use crate::programs;
 use crate::training;
+use crate::weights;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ pub struct State<'c> {
     /// Training runs.
     #[serde(default)]
     pub training: Cow<'c, training::State>,
+    /// The weights that engines hold.
+    #[serde(default)]
+    pub weights: Cow<'c, weights::State>,
 }
 
 impl State<'_> {
@@ -38,6 +42,7 @@ impl State<'_> {
             bindings: Cow::Owned(self.bindings.into_owned()),
             actions: Cow::Owned(self.actions.into_owned()),
             training: Cow::Owned(self.training.into_owned()),
+            weights: Cow::Owned(self.weights.into_owned()),
         }
     }
 }

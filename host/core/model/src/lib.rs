@@ -5,6 +5,7 @@
 //! another still mean the same thing.
 
 mod bound;
+mod endpoint;
 mod id;
 mod name;
 pub mod tenant;
@@ -12,6 +13,7 @@ mod time;
 mod vocabulary;
 
 pub use bound::{BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX, reported_tokens};
+pub use endpoint::endpoint_of;
 pub use id::{ActionId, AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;

@@ -45,6 +45,7 @@ use crate::bindings::{Bindings, BoundJobs};
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice};
 use crate::training::LivePrograms;
+use crate::weights::Engines;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_model::{Timestamp, WorkerId, World};
 
@@ -180,6 +181,31 @@ impl ProgramsView for Programs {
 
     fn rank_inputs(&self, program: &str, unplaced: bool) -> RankInputs {
         self.memory_of(program, unplaced)
+    }
+}
+
+/// The ranks of an endpoint have the same weights: the first stands for all.
+impl Engines for Programs {
+    fn engines(&self) -> Vec<WorkerId> {
+        let workers = self.state.workers.values().filter(|w| !w.leaving);
+        let firsts = workers.filter(|w| self.first_rank(w.id) == w.id);
+        firsts.map(|w| w.id).collect()
+    }
+
+    fn answers(&self, worker: WorkerId) -> bool {
+        let mut ranks = self.ranks_of(worker);
+        ranks.any(Worker::is_healthy)
+    }
+
+    fn ends_steps(&self, worker: WorkerId) -> bool {
+        let ranks: BTreeSet<WorkerId> = self.ranks_of(worker).map(|w| w.id).collect();
+        let here = self.state.steps.values();
+        let is_here = |step: &&Step| step.state.worker().is_some_and(|at| ranks.contains(&at));
+        let mut here = here.filter(is_here);
+        here.any(|step| {
+            let program = self.state.live.get(&step.program);
+            program.is_some_and(Program::is_cut)
+        })
     }
 }
 

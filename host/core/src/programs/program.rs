@@ -231,6 +231,11 @@ impl Program {
         self.closing && self.outcome == Outcome::Whole
     }
 
+    /// Whether it was ended while a step of it may run.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.closing && self.outcome == Outcome::Aborted
+    }
+
     /// How it ends, if it ends now.
     pub fn end(&self) -> End {
         match (self.outcome, self.closing) {

@@ -97,6 +97,9 @@ pub struct Worker {
     /// Why its engine reports that it takes no steps at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
+    /// It gets no steps because of its weights.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fenced: bool,
     /// Until when it is busy, as reported by its engine.
     #[serde(default, skip_serializing_if = "is_start")]
     pub busy_until: Timestamp,
@@ -141,6 +144,7 @@ impl Worker {
             leaving: false,
             state: WorkerState::Active,
             rest: None,
+            fenced: false,
             busy_until: Timestamp(0),
             capacity,
             model: None,
@@ -178,9 +182,10 @@ impl Worker {
         self.health == Health::Healthy
     }
 
-    /// True if steps may be sent to it: it answers, and neither sleeps nor is paused.
+    /// True if steps may be sent to it: it answers, neither sleeps nor is paused, and its weights
+    /// are known.
     pub fn takes_steps(&self) -> bool {
-        self.is_healthy() && self.rest.is_none()
+        self.is_healthy() && self.rest.is_none() && !self.fenced
     }
 
     /// True if it may get programs: it takes steps, and is in service.
@@ -202,7 +207,9 @@ impl Worker {
     /// A display name of its state: the operator's setting and whether draining is done, otherwise
     /// why its engine takes no steps.
     pub fn state_name(&self) -> &'static str {
-        match self.rest.filter(|_| self.state.is_active()) {
+        let is_active = self.state.is_active();
+        match self.rest.filter(|_| is_active) {
+            None if self.fenced && is_active => "fenced",
             Some(rest) => rest.as_str(),
             None if self.is_drained() => "drained",
             None => self.state.as_str(),

@@ -99,6 +99,9 @@ pub enum TrainingError {
         /// The version in service.
         current: u64,
     },
+    /// treadle loads the job's weights, so it knows the version.
+    #[error("treadle loads the weights of job `{0}`; publish the version instead")]
+    Loaded(Box<str>),
     /// A version that no batch can have made.
     #[error("version {told} comes after training on batch {told}; the last batch is {last}")]
     VersionAhead {

@@ -190,6 +190,15 @@ impl Training {
         self.touched.insert(at.job);
     }
 
+    /// Engines have a version of a job's weights.
+    fn served(&mut self, name: &str, lineage: u32, version: u64) {
+        let job = self.state.jobs.get_mut(name);
+        if let Some(job) = job.filter(|job| job.lineage == lineage) {
+            (job.version, job.digest) = (Some(version), None);
+            self.touched.insert(name.into());
+        }
+    }
+
     /// Passes commands on, and forgets the members that they are about.
     fn carry(&mut self, commands: Vec<TrainingCommand>) {
         for command in commands {
@@ -280,6 +289,8 @@ impl Training {
             TrainingEvent::JobRemoved { .. } => {
                 let commands = self.state.remove_job(name);
                 self.carry(commands);
+                self.notices
+                    .push_back(Notice::JobRemoved { job: name.into() });
             }
             TrainingEvent::MemberArrived { member, direct } => {
                 let admitted = self.state.arrive(member, *direct);
@@ -350,7 +361,11 @@ impl Training {
                 version, digest, ..
             } => (job.version, job.digest) = (Some(*version), digest.clone()),
             TrainingEvent::Checkpointed { batch, .. } => job.checkpoint(*batch),
-            TrainingEvent::RolledBack { batch, .. } => commands = job.roll_back(*batch),
+            TrainingEvent::RolledBack { batch, .. } => {
+                commands = job.roll_back(*batch);
+                self.notices
+                    .push_back(Notice::RunWentBack { job: name.into() });
+            }
             _ => {}
         }
         self.carry(commands);
@@ -418,6 +433,11 @@ impl Notified for Training {
                 tokens,
                 steps,
             } => self.over(program, *whole, *tokens, *steps),
+            Notice::VersionServed {
+                job,
+                lineage,
+                version,
+            } => self.served(job, *lineage, *version),
             _ => {}
         }
     }

@@ -83,6 +83,7 @@ impl Run {
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
                 Notice::ProgramCut { program } => self.cut.push(program),
+                Notice::RunWentBack { .. } | Notice::JobRemoved { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -79,9 +79,10 @@ impl Programs {
         let ranked = self.ranked_candidates(half);
         // The longest waiting first: a question may not cover them all.
         let newcomers = waiting.newcomers();
-        let gathered = match waiting.are_newcomers_due() {
-            true => self.config.rollout.programs_max.max(1).min(newcomers.len()),
-            false => 0,
+        let gathered = if waiting.are_newcomers_due() {
+            self.config.rollout.programs_max.max(1).min(newcomers.len())
+        } else {
+            0
         };
         let gathered = waiting
             .programs()

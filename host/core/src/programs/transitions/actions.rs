@@ -112,9 +112,9 @@ impl Notified for Programs {
                 ran_since,
             } => self.own_action_over(program, *action, *ok, *ran_since),
             Notice::ProgramCut { program } => self.program_released(program, true),
-            Notice::FirstToken { .. }
-            | Notice::ProgramOver { .. }
-            | Notice::ProgramRewarded { .. } => {}
+            Notice::WorkerFenced { worker, fenced } => self.worker_fenced(*worker, *fenced),
+            Notice::WeightsChanged { worker } => self.weights_changed(*worker),
+            _ => {}
         }
     }
 }

@@ -9,6 +9,7 @@ mod programs;
 mod steps;
 mod subagents;
 mod timeouts;
+mod weights;
 mod workers;
 
 use crate::estimates::DecodeTime;
@@ -83,7 +84,15 @@ impl Programs {
             } => {
                 self.step_progressed(*step, *output_tokens);
             }
-            ProgramEvent::StepFinished { step, tokens, .. } => self.step_finished(*step, *tokens),
+            ProgramEvent::StepFinished {
+                step,
+                tokens,
+                weights,
+                ..
+            } => {
+                self.weights_named(*step, weights.as_deref());
+                self.step_finished(*step, *tokens);
+            }
             ProgramEvent::StepFailed { step, failure } => self.step_failed(*step, failure),
             ProgramEvent::StepCancelled { step } => self.step_cancelled(*step),
             ProgramEvent::StepInterrupted { step } => self.step_interrupted(*step),

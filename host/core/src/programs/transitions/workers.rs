@@ -1,6 +1,7 @@
 //! Engines join, report their capacity, stop answering, come back and leave.
 
 use crate::estimates::DecodeTime;
+use crate::machine::Notice;
 use crate::memory::Capacity;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
@@ -18,6 +19,7 @@ impl Programs {
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
+                self.notices.push_back(Notice::WorkersChanged);
                 // The worker is registered again, whatever its state was before it was removed.
                 self.worker_state_set(worker, WorkerState::Active);
             }
@@ -27,6 +29,8 @@ impl Programs {
         self.state
             .workers
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        self.fence_like_its_endpoint(worker);
+        self.notices.push_back(Notice::WorkersChanged);
         self.forget_reuse(worker);
         self.account_worker(worker);
         self.state.waiting.want_restore();
@@ -99,6 +103,7 @@ impl Programs {
             return;
         };
         w.health = Health::Lost;
+        self.notices.push_back(Notice::WorkersChanged);
         w.ledger.set_untracked(0);
         w.speeds.remember();
         self.forget_reuse(worker);
@@ -187,6 +192,7 @@ impl Programs {
             return;
         };
         w.health = Health::Healthy;
+        self.notices.push_back(Notice::WorkersChanged);
         self.account_worker(worker);
         self.state.waiting.want_restore();
         // Steps that stayed in its run queue continue.
@@ -203,16 +209,19 @@ impl Programs {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
         };
-        if std::mem::replace(&mut w.rest, rest) == rest {
-            return;
+        if std::mem::replace(&mut w.rest, rest) != rest {
+            self.takes_steps_again(worker, rest.is_none());
         }
+    }
+
+    pub(super) fn takes_steps_again(&mut self, worker: WorkerId, takes_steps: bool) {
         self.state.waiting.want_restore();
-        if rest.is_some() {
+        if takes_steps {
+            self.due.serve.insert(worker);
+        } else {
             self.state.waiting.unreserve(worker);
             self.end_moves_to(worker);
             self.unplace_waiting(worker);
-        } else {
-            self.due.serve.insert(worker);
         }
     }
 
@@ -221,6 +230,7 @@ impl Programs {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.leaving = true;
         }
+        self.notices.push_back(Notice::WorkersChanged);
         self.refuse_waiting_too_long();
     }
 
@@ -233,7 +243,7 @@ impl Programs {
     }
 
     /// Ends the placement of all programs on the worker without a running step.
-    fn vacate(&mut self, worker: WorkerId) {
+    pub(super) fn vacate(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };

@@ -1,0 +1,78 @@
+//! Engines whose weights the machine of weights knows: those that can't prove theirs get no steps,
+//! and caches of other weights are forgotten. The ranks of an endpoint share its weights.
+
+use crate::Programs;
+use crate::machine::Notice;
+use crate::programs::step::StepState;
+use crate::programs::worker::Worker;
+use treadle_model::{ProgramId, StepId, WorkerId, endpoint_of};
+
+impl Programs {
+    /// The workers that are ranks of a worker's endpoint, itself among them.
+    pub(crate) fn ranks_of(&self, worker: WorkerId) -> impl Iterator<Item = &Worker> {
+        let known = self.state.workers.get(&worker);
+        let endpoint = known.map(|w| endpoint_of(&w.url).0);
+        let workers = self.state.workers.values().filter(|w| !w.leaving);
+        workers.filter(move |w| endpoint == Some(endpoint_of(&w.url).0))
+    }
+
+    /// The worker that stands for all ranks of an endpoint.
+    pub(crate) fn first_rank(&self, worker: WorkerId) -> WorkerId {
+        self.ranks_of(worker).next().map_or(worker, |w| w.id)
+    }
+
+    fn rank_ids(&self, worker: WorkerId) -> Vec<WorkerId> {
+        self.ranks_of(worker).map(|w| w.id).collect()
+    }
+
+    /// A rank that comes later gets no steps either.
+    pub(super) fn fence_like_its_endpoint(&mut self, worker: WorkerId) {
+        let fenced = self.ranks_of(worker).any(|w| w.fenced);
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.fenced = fenced;
+        }
+    }
+
+    /// Records whether the weights of an engine let it take steps.
+    pub(super) fn worker_fenced(&mut self, worker: WorkerId, fenced: bool) {
+        for worker in self.rank_ids(worker) {
+            let Some(w) = self.state.workers.get_mut(&worker) else {
+                continue;
+            };
+            if std::mem::replace(&mut w.fenced, fenced) != fenced {
+                self.takes_steps_again(worker, !fenced);
+            }
+        }
+    }
+
+    /// The engine has other weights: caches that it had are gone, and copies of them are useless.
+    pub(super) fn weights_changed(&mut self, worker: WorkerId) {
+        for worker in self.rank_ids(worker) {
+            self.forget_reuse(worker);
+            self.vacate(worker);
+            self.end_moves_of(worker);
+            self.end_transfers_of(worker);
+            let copied = self.state.live.values();
+            let copied = copied.filter(|p| p.last_worker == Some(worker));
+            for program in copied.map(|p| p.id).collect::<Vec<ProgramId>>() {
+                self.drop_copy(program);
+            }
+            self.account_worker(worker);
+        }
+        self.state.waiting.want_restore();
+    }
+
+    /// An answer named the version of its engine's weights.
+    pub(super) fn weights_named(&mut self, step: StepId, name: Option<&str>) {
+        let step = self.state.steps.get(&step);
+        if let Some(StepState::Running { worker, since }) = step.map(|step| step.state)
+            && let Some(name) = name
+        {
+            self.notices.push_back(Notice::WeightsNamed {
+                worker: self.first_rank(worker),
+                sent: since,
+                name: name.into(),
+            });
+        }
+    }
+}

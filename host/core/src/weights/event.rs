@@ -1,0 +1,158 @@
+//! What happened to the weights of engines.
+
+use crate::daemon::kinds;
+use crate::weights::Weights;
+use serde::{Deserialize, Serialize};
+use treadle_model::WorkerId;
+
+/// One call of an update, to one engine.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    /// Bring the weights to the engine's node and check them, while it serves.
+    Prepare,
+    /// Pause generation such that caches are computed again afterwards.
+    Pause,
+    /// Load the weights.
+    Apply,
+    /// Ask which version it has, and for a checksum of its weights.
+    Verify,
+    /// Clear caches that were computed with other weights.
+    Clear,
+    /// Generate again.
+    Resume,
+}
+
+impl Call {
+    /// The call's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Pause => "pause",
+            Self::Apply => "apply",
+            Self::Verify => "verify",
+            Self::Clear => "clear",
+            Self::Resume => "resume",
+        }
+    }
+}
+
+/// A checksum of an engine's weights. Engines that split a model otherwise have other checksums.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Checksum {
+    /// How the engine splits and computes it: only checksums of one layout can be compared.
+    pub layout: Box<str>,
+    /// Its value.
+    pub value: Box<str>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The engine did it.
+    Done,
+    /// What the engine has. Of [`Call::Verify`] only.
+    Reports {
+        /// The version's name; absent if its software has none.
+        name: Option<Box<str>>,
+        /// A checksum; absent if its software computes none.
+        checksum: Option<Checksum>,
+        /// Its software names a version only while it has it as a whole.
+        whole: bool,
+    },
+    /// The engine did not, and nothing has changed there.
+    Refused {
+        /// Its words.
+        cause: Box<str>,
+    },
+    /// The engine failed, or gave no answer: what it has now is not known.
+    Failed {
+        /// Its words, or why there was no answer.
+        cause: Box<str>,
+    },
+}
+
+/// How the engines of a job are updated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpdatePlan {
+    /// Engines that must be ready before the first is paused; 0 for more than half.
+    pub quorum: u16,
+    /// Seconds that engines have to become ready; those that are not by then are left behind.
+    pub ready_s: u64,
+    /// One engine after the other, instead of all at once: two versions serve meanwhile.
+    pub rolling: bool,
+}
+
+impl Default for UpdatePlan {
+    fn default() -> Self {
+        Self {
+            quorum: 0,
+            ready_s: 600,
+            rolling: false,
+        }
+    }
+}
+
+/// Something that happened to the weights of engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WeightsEvent {
+    /// Engines of a job are to load a version.
+    WeightsPublished {
+        /// The job.
+        job: Box<str>,
+        /// The version.
+        weights: Weights,
+        /// The engines; empty for those of the job's last update, at first all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        workers: Vec<WorkerId>,
+        /// How.
+        #[serde(default)]
+        plan: UpdatePlan,
+    },
+    /// A call to an engine ended.
+    WeightsCallEnded {
+        /// The job.
+        job: Box<str>,
+        /// The engine.
+        worker: WorkerId,
+        /// Number of the call.
+        number: u64,
+        /// How.
+        answer: Answer,
+    },
+    /// treadle no longer updates the engines of a job: they serve whatever they have.
+    WeightsReleased {
+        /// The job.
+        job: Box<str>,
+    },
+}
+
+kinds! {
+    WeightsEvent {
+        WeightsPublished = "weights_published",
+        WeightsCallEnded = "weights_call_ended",
+        WeightsReleased = "weights_released",
+    }
+}
+
+impl WeightsEvent {
+    /// The job that it happened to.
+    pub fn job(&self) -> &str {
+        match self {
+            Self::WeightsPublished { job, .. }
+            | Self::WeightsCallEnded { job, .. }
+            | Self::WeightsReleased { job } => job,
+        }
+    }
+
+    /// The engine that it happened to, if to one.
+    pub fn worker(&self) -> Option<WorkerId> {
+        match self {
+            Self::WeightsCallEnded { worker, .. } => Some(*worker),
+            Self::WeightsPublished { .. } | Self::WeightsReleased { .. } => None,
+        }
+    }
+}
