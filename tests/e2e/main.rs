@@ -18,6 +18,7 @@ mod offload;
 mod operations;
 mod plugins;
 mod preemption;
+mod ranks;
 mod restart;
 mod rollouts;
 mod sandboxes;

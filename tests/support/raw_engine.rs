@@ -1,9 +1,9 @@
 //! An engine written by hand: it keeps each generation request as it came and hands the
 //! connection to the test, which answers byte by byte.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +24,7 @@ pub struct RawEngine {
 struct State {
     is_well: AtomicBool,
     is_asleep: AtomicBool,
+    metrics: Mutex<String>,
 }
 
 /// A generation request, and the connection that waits for its answer and ends with it.
@@ -46,6 +47,7 @@ impl RawEngine {
         let state = Arc::new(State {
             is_well: AtomicBool::new(true),
             is_asleep: AtomicBool::new(false),
+            metrics: Mutex::new("{}".to_owned()),
         });
         let shared = state.clone();
         let server = tokio::spawn(async move {
@@ -79,6 +81,12 @@ impl RawEngine {
     /// Sets whether it reports that it is asleep, as vLLM does.
     pub fn set_asleep(&self, is_asleep: bool) {
         self.state.is_asleep.store(is_asleep, Relaxed);
+    }
+
+    /// Sets its page of metrics.
+    pub fn set_metrics(&self, page: &str) {
+        let mut metrics = self.state.metrics.lock().expect("unpoisoned");
+        page.clone_into(&mut metrics);
     }
 
     /// Its base URL.
@@ -149,6 +157,7 @@ impl RawRequest {
             Some("/is_sleeping") => {
                 format!("{{\"is_sleeping\":{}}}", state.is_asleep.load(Relaxed))
             }
+            Some("/metrics") => state.metrics.lock().expect("unpoisoned").clone(),
             _ => "{}".to_owned(),
         };
         let length = body.len();

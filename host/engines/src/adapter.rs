@@ -5,10 +5,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use treadle_core::Capacity;
 use treadle_http::Upstream;
-use treadle_model::{EngineKind, NAME_BYTES_MAX, TOKENS_MAX};
+use treadle_model::{EngineKind, NAME_BYTES_MAX, TOKENS_MAX, endpoint_of};
 use treadle_wire::engines::{EngineFacts, GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -170,8 +171,9 @@ async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<Eng
         EngineKind::Llamacpp => llama_cpp::reading_of_props(&page("/props").await?),
         EngineKind::Sglang => sglang::reading_of_server_info(&page("/server_info").await?),
         EngineKind::Vllm => {
-            let reading =
-                vllm::reading_of_metrics(&String::from_utf8_lossy(&page("/metrics").await?));
+            let text = page("/metrics").await?;
+            let text = metrics_at(url, kind, &String::from_utf8_lossy(&text));
+            let reading = vllm::reading_of_metrics(&text);
             reading.capacity_tokens.is_some().then_some(reading)
         }
         EngineKind::Openai => None,
@@ -197,9 +199,48 @@ pub(super) async fn read_load(
             let slots = llama_cpp::reading_of_slots(text("/slots").await?.as_bytes())?;
             Some(counted.or(slots))
         }
-        EngineKind::Sglang => Some(sglang::reading_of_metrics(&text("/metrics").await?)),
-        EngineKind::Vllm => Some(vllm::reading_of_metrics(&text("/metrics").await?)),
+        EngineKind::Sglang => {
+            let text = metrics_at(url, kind, &text("/metrics").await?);
+            Some(sglang::reading_of_metrics(&text))
+        }
+        EngineKind::Vllm => {
+            let text = metrics_at(url, kind, &text("/metrics").await?);
+            Some(vllm::reading_of_metrics(&text))
+        }
         EngineKind::Openai => None,
+    }
+}
+
+/// What a page of metrics says of the rank that a worker is, or of all.
+fn metrics_at(url: &str, kind: EngineKind, text: &str) -> String {
+    match (endpoint_of(url).1, kind) {
+        (Some(rank), EngineKind::Vllm) => vllm::metrics_of_rank(text, rank),
+        (Some(rank), EngineKind::Sglang) => sglang::metrics_of_rank(text, rank),
+        _ => text.to_owned(),
+    }
+}
+
+/// The ranks of data parallelism behind an address, if there are several: each has a cache of its
+/// own, so each is a worker.
+pub(super) async fn read_ranks(upstream: &Upstream, url: &str, kind: EngineKind) -> BTreeSet<u32> {
+    let page = async |path: &str| {
+        let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
+        status.is_success().then_some(body)
+    };
+    let ranks = match kind {
+        EngineKind::Vllm => {
+            let text = page("/metrics").await.unwrap_or_default();
+            vllm::ranks_of_metrics(&String::from_utf8_lossy(&text))
+        }
+        EngineKind::Sglang => {
+            sglang::ranks_of_server_info(&page("/server_info").await.unwrap_or_default())
+        }
+        EngineKind::Llamacpp | EngineKind::Openai => BTreeSet::new(),
+    };
+    if ranks.len() > 1 {
+        ranks
+    } else {
+        BTreeSet::new()
     }
 }
 

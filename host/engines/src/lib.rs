@@ -4,6 +4,7 @@ mod adapter;
 mod capabilities;
 mod drift;
 mod models;
+mod ranks;
 mod rest_pages;
 mod samples;
 mod speed;
@@ -12,4 +13,5 @@ mod watch;
 
 pub use adapter::{Declared, DeclaredSpeeds, Detected, read_engine};
 pub use drift::Drift;
+pub use ranks::WORKERS_MAX;
 pub use watch::{EngineWatch, Found, WatchOptions};

@@ -10,7 +10,8 @@ use super::samples::count_samples;
 use super::speed::speeds;
 use super::transfers::{Abilities, Node};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use treadle_core::programs::{Rest, Worker};
@@ -84,8 +85,11 @@ fn told(worker: WorkerId, declared: Declared) -> Option<Event> {
 
 /// Watches engines.
 pub struct EngineWatch {
-    driver: DriverHandle,
-    upstream: Upstream,
+    me: Weak<Self>,
+    pub(super) driver: DriverHandle,
+    pub(super) upstream: Upstream,
+    /// The id of the next new worker.
+    pub(super) next_worker: Arc<AtomicU32>,
     options: WatchOptions,
     node: Arc<Node>,
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
@@ -122,8 +126,11 @@ impl EngineWatch {
         options: WatchOptions,
         node: Arc<Node>,
         configured: CoreConfig,
+        next_worker: Arc<AtomicU32>,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            next_worker,
             capabilities: Arc::new(Capabilities::new(driver.clone(), configured)),
             driver,
             upstream,
@@ -135,10 +142,14 @@ impl EngineWatch {
         })
     }
 
-    /// Reads a new engine once, registers it and watches it from then on. An engine that does not
-    /// answer yet is registered as lost.
-    pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
-        let read = read_engine(&self.upstream, url, declared).await;
+    /// Registers what was read of a new engine, and watches it from then on.
+    pub(super) async fn register_one(
+        &self,
+        worker: WorkerId,
+        url: &str,
+        declared: Declared,
+        read: Result<Detected, String>,
+    ) {
         let told = told(worker, declared);
         let mut pages = RestPages::default();
         let rest = match &read {
@@ -248,6 +259,7 @@ impl EngineWatch {
     ) {
         self.capabilities.found(worker, None);
         let look = Look {
+            home: self.me.clone(),
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
             options: self.options,
@@ -285,6 +297,7 @@ impl Drop for EngineWatch {
 }
 
 struct Look {
+    home: Weak<EngineWatch>,
     driver: DriverHandle,
     upstream: Upstream,
     options: WatchOptions,
@@ -355,6 +368,14 @@ impl Look {
         }
         // It may be another process by now, with another cache.
         if let Ok(known) = read_engine(&self.upstream, &self.url, self.declared).await {
+            if let Some(home) = self.home.upgrade()
+                && home.has_ranks(&self.url, known).await
+            {
+                let (worker, url, declared) = (self.worker, self.url.clone(), self.declared);
+                // This task ends with the worker that stood for them.
+                tokio::spawn(async move { home.register(worker, &url, declared).await });
+                return;
+            }
             if self.known != known {
                 self.known = known;
                 self.driver

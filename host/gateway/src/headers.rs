@@ -30,6 +30,7 @@ const STEERING: &[&str] = &[
     "x-disagg-",
     "x-dynamo-",
     "x-gateway-",
+    "x-override-",
     "x-routing-",
     "x-sgl-",
     "x-smg-",

@@ -8,6 +8,7 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
+use treadle_model::endpoint_of;
 use treadle_trust::Connector;
 
 /// Headers that end at each hop (RFC 9110 §7.6.1), and those that are set again.
@@ -29,6 +30,13 @@ const IDLE_CONNECTIONS_MAX: usize = 1_024;
 /// close it, so that no request uses a connection that is about to close, even if either side
 /// stalls for seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// How vLLM and SGLang are told which rank of data parallelism a request is for; the second is for
+/// SGLang's own paths.
+const RANK_HEADERS: [HeaderName; 2] = [
+    HeaderName::from_static("x-data-parallel-rank"),
+    HeaderName::from_static("x-override-routed-dp-rank"),
+];
 
 /// The name of a server that closes a connection after each event stream, without announcing it.
 const CLOSES_AFTER_STREAMS: &str = "llama.cpp";
@@ -69,7 +77,7 @@ impl Upstream {
         Self { client }
     }
 
-    /// Sends one request. Dropping the future, or the response, closes the connection, which is how
+    /// Sends one request, to the rank that the URL names, if it names one. Dropping the future, or the response, closes the connection, which is how
     /// engines learn that the client is gone.
     pub async fn send(
         &self,
@@ -79,13 +87,19 @@ impl Upstream {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let address = format!("{base_url}{path_and_query}");
+        let (endpoint, rank) = endpoint_of(base_url);
+        let address = format!("{endpoint}{path_and_query}");
         let uri: Uri = address
             .parse()
             .map_err(|e| UpstreamError::Address(format!("{address}: {e}")))?;
         let mut kept = end_to_end(headers);
         // Responses are parsed in passing, which needs them uncompressed.
         kept.remove(header::ACCEPT_ENCODING);
+        if let Some(rank) = rank {
+            for name in RANK_HEADERS {
+                kept.insert(name, rank.into());
+            }
+        }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;

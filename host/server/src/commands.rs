@@ -5,14 +5,12 @@ use serde::Deserialize;
 use std::sync::atomic::Ordering;
 use treadle_core::programs::Worker;
 use treadle_core::{Event, ProgramEvent};
-use treadle_engines::Declared;
-use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId};
+use treadle_engines::{Declared, WORKERS_MAX};
+use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId, endpoint_of};
 use treadle_trust::{base_url, url_remedy};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
-/// Most registered workers.
-const WORKERS_MAX: usize = 4_096;
 /// Rewards are stored in millionths.
 const MILLION: f64 = 1_000_000.0;
 
@@ -125,20 +123,21 @@ pub(crate) async fn register(
 }
 
 /// The worker that is registered at a URL.
-fn worker_at<'w>(workers: &'w [Worker], url: &str) -> Option<&'w Worker> {
-    let bare = url.trim_end_matches('/');
-    let is_there = |worker: &&Worker| worker.url.trim_end_matches('/') == bare;
-    workers
-        .iter()
-        .find(|worker| is_there(worker) && !worker.leaving)
+fn worker_at<'w>(workers: &'w [Worker], url: &'w str) -> Option<&'w Worker> {
+    workers_named(workers, url).next()
 }
 
-/// The registered worker with an id or a URL.
-pub(crate) fn worker_named<'w>(workers: &'w [Worker], reference: &str) -> Option<&'w Worker> {
-    let bare = reference.trim_end_matches('/');
-    workers.iter().find(|worker| {
+/// The registered workers with an id or a URL: the URL of an endpoint is that of all its ranks.
+pub(crate) fn workers_named<'w>(
+    workers: &'w [Worker],
+    reference: &'w str,
+) -> impl Iterator<Item = &'w Worker> {
+    let (endpoint, rank) = endpoint_of(reference);
+    workers.iter().filter(move |worker| {
         let is_named = worker.id.0.to_string() == reference;
-        !worker.leaving && (is_named || worker.url.trim_end_matches('/') == bare)
+        let at = endpoint_of(&worker.url);
+        let is_at = at.0 == endpoint && (rank.is_none() || at.1 == rank);
+        !worker.leaving && (is_named || is_at)
     })
 }
 

@@ -2,9 +2,10 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use crate::commands::{register, reward_of, rewarded, worker_named};
+use crate::commands::{register, reward_of, rewarded, workers_named};
 use serde_json::{Value, json};
 use treadle_auth::Change;
+use treadle_core::programs::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::ClientName;
@@ -311,18 +312,23 @@ async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<Strin
 
 async fn remove(app: &App, id: &str, reference: String) -> Result<String, Failure> {
     let workers = app.driver.workers().await.map_err(|_| Failure::Over)?;
-    let found = worker_named(&workers, &reference);
-    let Some((worker, url)) = found.map(|w| (w.id, w.url.to_string())) else {
-        return Ok("not registered".to_owned());
-    };
-    app.engines.forget(worker);
-    committed(app, Event::Program(ProgramEvent::WorkerRemoved { worker })).await?;
-    let change = Change {
-        action: "worker.removed",
-        target: &url,
-        before: json!({"id": worker.0.to_string(), "url": url}),
-        after: Value::Null,
-    };
-    note(app, id, DEFAULT_TENANT, change).await;
-    Ok("removed".to_owned())
+    let mut any = false;
+    for Worker {
+        id: worker, url, ..
+    } in workers_named(&workers, &reference)
+    {
+        any = true;
+        let worker = *worker;
+        app.engines.forget(worker);
+        committed(app, Event::Program(ProgramEvent::WorkerRemoved { worker })).await?;
+        let change = Change {
+            action: "worker.removed",
+            target: url,
+            before: json!({"id": worker.0.to_string(), "url": url}),
+            after: Value::Null,
+        };
+        note(app, id, DEFAULT_TENANT, change).await;
+    }
+    let done = if any { "removed" } else { "not registered" };
+    Ok(done.to_owned())
 }

@@ -3,7 +3,7 @@
 use super::Endpoint;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
-use crate::commands::{self, worker_named};
+use crate::commands::{self, workers_named};
 use crate::engine_profiles;
 use axum::extract::State;
 use axum::response::{Json, Response};
@@ -358,14 +358,15 @@ pub(crate) async fn remove(
     take_out(&app, &caller, reference).await
 }
 
-/// The engine with an id or a URL.
-async fn found(app: &App, reference: &str) -> Result<Worker, Response> {
+/// The engines with an id or a URL: the URL of an endpoint is that of all its ranks.
+async fn found(app: &App, reference: &str) -> Result<Vec<Worker>, Response> {
     let registered = app.driver.workers().await.map_err(|_| stopped())?;
-    let found = worker_named(&registered, reference).cloned();
-    found.ok_or_else(|| {
-        let message = format!("no worker `{reference}` is registered; GET /workers lists them");
-        refuse(ErrorCode::WorkerUnknown, message)
-    })
+    let found: Vec<Worker> = workers_named(&registered, reference).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let message = format!("no worker `{reference}` is registered; GET /workers lists them");
+    Err(refuse(ErrorCode::WorkerUnknown, message))
 }
 
 /// The wanted state of an engine.
@@ -384,21 +385,24 @@ async fn set_state(
     Body(new): Body<NewWorkerState>,
 ) -> Answer<WorkerView> {
     let known = found(&app, &reference).await?;
-    let (worker, state) = (known.id, new.state);
-    let set = Event::Program(ProgramEvent::WorkerStateSet { worker, state });
-    app.driver
-        .event_committed(set)
-        .await
-        .map_err(not_recorded)?;
-    let id = worker.0.to_string();
-    let change = Change {
-        action: "worker.state_set",
-        target: &known.url,
-        before: json!({"id": id, "state": known.state}),
-        after: json!({"id": id, "state": state}),
-    };
-    let recorded = app.auth.audit.record(&caller, change).await;
-    recorded.map_err(|_| not_audited())?;
+    let id = known[0].id.0.to_string();
+    for known in known {
+        let (worker, state) = (known.id, new.state);
+        let set = Event::Program(ProgramEvent::WorkerStateSet { worker, state });
+        app.driver
+            .event_committed(set)
+            .await
+            .map_err(not_recorded)?;
+        let id = worker.0.to_string();
+        let change = Change {
+            action: "worker.state_set",
+            target: &known.url,
+            before: json!({"id": id, "state": known.state}),
+            after: json!({"id": id, "state": state}),
+        };
+        let recorded = app.auth.audit.record(&caller, change).await;
+        recorded.map_err(|_| not_audited())?;
+    }
     let view = workers(&app).await?.into_iter().find(|w| w.id == id);
     view.map(Json).ok_or_else(|| {
         let message = format!("worker `{reference}` was just removed");
@@ -408,22 +412,23 @@ async fn set_state(
 
 /// Removes the engine with an id or a URL.
 pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> Answer<Removed> {
-    let found = found(app, &reference).await?;
-    let (worker, url, programs) = (found.id, found.url.to_string(), found.programs.len());
-    app.engines.forget(worker);
-    let removed = Event::Program(ProgramEvent::WorkerRemoved { worker });
-    app.driver
-        .event_committed(removed)
-        .await
-        .map_err(not_recorded)?;
-    let change = Change {
-        action: "worker.removed",
-        target: &url,
-        before: json!({"id": worker.0.to_string(), "url": url, "programs": programs}),
-        after: Value::Null,
-    };
-    let recorded = app.auth.audit.record(caller, change).await;
-    recorded.map_err(|_| not_audited())?;
+    for found in found(app, &reference).await? {
+        let (worker, url, programs) = (found.id, found.url.to_string(), found.programs.len());
+        app.engines.forget(worker);
+        let removed = Event::Program(ProgramEvent::WorkerRemoved { worker });
+        app.driver
+            .event_committed(removed)
+            .await
+            .map_err(not_recorded)?;
+        let change = Change {
+            action: "worker.removed",
+            target: &url,
+            before: json!({"id": worker.0.to_string(), "url": url, "programs": programs}),
+            after: Value::Null,
+        };
+        let recorded = app.auth.audit.record(caller, change).await;
+        recorded.map_err(|_| not_audited())?;
+    }
     let workers = workers(app).await.unwrap_or_default();
     Ok(Json(Removed {
         status: "success",

@@ -29,6 +29,14 @@ pub fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = Sample<
     text.lines().filter_map(move |line| sample(line, name))
 }
 
+/// The lines of one rank of data parallelism, whose number is in this label, and those without it.
+pub fn of_rank(text: &str, label: &str, rank: u32) -> String {
+    let (any, own) = (format!("{label}=\""), format!("{label}=\"{rank}\""));
+    let lines = text.lines();
+    let kept = lines.filter(|line| !line.contains(&any) || line.contains(&own));
+    kept.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// A metric summed over its label sets; `None` where it is absent.
 pub fn metric(text: &str, name: &str) -> Option<f64> {
     samples(text, name)

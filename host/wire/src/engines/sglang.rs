@@ -2,8 +2,12 @@
 
 use super::EngineReading;
 use super::facts::{EngineFacts, kept};
-use super::prometheus::{count, samples};
+use super::prometheus::{count, of_rank, samples};
 use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// Most ranks of one server that are told apart.
+const RANKS_MAX: usize = 1_024;
 
 #[derive(Deserialize)]
 struct ServerInfo {
@@ -20,6 +24,7 @@ struct ServerFacts {
     version: Option<String>,
     disaggregation_mode: Option<String>,
     enable_priority_scheduling: Option<bool>,
+    dp_size: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +53,18 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
         }
         .plausible(),
     )
+}
+
+/// The lines of `/metrics` that are about one rank.
+pub fn metrics_of_rank(text: &str, rank: u32) -> String {
+    of_rank(text, "dp_rank", rank)
+}
+
+/// The ranks of data parallelism, by `/server_info`: each has a cache of its own, of the capacity
+/// that the page has.
+pub fn ranks_of_server_info(body: &[u8]) -> BTreeSet<u32> {
+    let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
+    (0..info.dp_size.unwrap_or(1)).take(RANKS_MAX).collect()
 }
 
 /// Reads the server's start options from `/server_info`.

@@ -2,8 +2,9 @@
 
 use super::EngineReading;
 use super::facts::{EngineFacts, kept};
-use super::prometheus::{Sample, count, mean, samples};
+use super::prometheus::{Sample, count, mean, of_rank, samples};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Reads the metrics of one server; several engines behind it are added up.
 ///
@@ -25,6 +26,19 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
         ..EngineReading::default()
     }
     .plausible()
+}
+
+/// The lines of `/metrics` that are about one rank.
+pub fn metrics_of_rank(text: &str, rank: u32) -> String {
+    of_rank(text, "engine", rank)
+}
+
+/// The ranks of data parallelism behind an address, by `/metrics`: each has a cache of its own. A
+/// rank with an address of its own has one row, whatever its number.
+pub fn ranks_of_metrics(text: &str) -> BTreeSet<u32> {
+    let rows = samples(text, "vllm:cache_config_info");
+    rows.filter_map(|row| row.label("engine")?.parse().ok())
+        .collect()
 }
 
 /// Reads `/version`. It does not report whether it was started with `--scheduling-policy priority`.
@@ -105,6 +119,17 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
             ..EngineReading::default()
         };
         assert_eq!(reading_of_metrics(text), expected);
+        assert_eq!(ranks_of_metrics(text), BTreeSet::from([0, 1]));
+        let second = EngineReading {
+            capacity_tokens: Some(1_600),
+            running: Some(3),
+            waiting: None,
+            used_tokens: Some(400),
+            cached_tokens_total: None,
+            prompt_tokens_total: None,
+            ..EngineReading::default()
+        };
+        assert_eq!(reading_of_metrics(&metrics_of_rank(text, 1)), second);
         assert_eq!(reading_of_metrics("<html>"), EngineReading::default());
     }
 
