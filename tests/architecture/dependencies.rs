@@ -42,6 +42,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-registry",
         "treadle-rollouts",
         "treadle-runs",
+        "treadle-weights",
     ],
     &[
         "treadle-engine-sim",
@@ -90,7 +91,10 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         "treadle-engine-sim",
         &["treadle-engine-model", "treadle-http", "treadle-wire"],
     ),
-    ("treadle-http", &["treadle-trust", "treadle-wire"]),
+    (
+        "treadle-http",
+        &["treadle-model", "treadle-trust", "treadle-wire"],
+    ),
     ("treadle-kubernetes", &["treadle-sandbox"]),
     (
         "treadle-node-agent",
@@ -177,6 +181,15 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ("treadle-training-check", &[]),
     ("treadle-transfer", &["treadle-model", "treadle-trust"]),
     ("treadle-trust", &[]),
+    (
+        "treadle-weights",
+        &[
+            "treadle-core",
+            "treadle-http",
+            "treadle-model",
+            "treadle-scheduler",
+        ],
+    ),
     ("treadle-wire", &["treadle-model"]),
 ];
 

@@ -7,6 +7,7 @@ mod kills;
 mod reports;
 mod tenants;
 mod tokens;
+mod weights;
 mod wrong;
 
 use std::path::Path;

@@ -392,7 +392,10 @@ impl Simulation {
             }
             Output::Transfer(order) => return self.order_transfer(order),
             Output::Action(command) => return self.hold_action(command),
-            Output::Observed(_) | Output::PolicyFailed(_) | Output::Training(_) => {}
+            Output::Observed(_)
+            | Output::PolicyFailed(_)
+            | Output::Training(_)
+            | Output::Weights(_) => {}
         }
         Ok(())
     }

@@ -182,7 +182,7 @@ fn command_bytes(command: &Command) -> [u8; 16] {
             let (what, whom) = action_numbers(command);
             (0, what, whom)
         }
-        Command::Training(_) => (0, 0, 0),
+        Command::Training(_) | Command::Weights(_) => (0, 0, 0),
     };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());

@@ -42,6 +42,7 @@ pub(super) async fn answer_within(
     body: Bytes,
     limit: Limit,
 ) -> Response {
+    shared.weights.open().await;
     let faults = shared.faults.take();
     if let Err(error) = misbehave_before(&shared, &faults).await {
         return error.into_response();
@@ -146,6 +147,7 @@ fn prepare(
         shape: generation.shape,
         id: json_string(&generation.id),
         model: shared.model_json.clone(),
+        version: shared.weights.name_json(),
         created_s: now_s(),
         prompt_tokens,
         prompt_ids: generation.return_token_ids.then(|| tokens::ids(prompt)),

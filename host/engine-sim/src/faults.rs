@@ -121,6 +121,11 @@ pub(super) fn whole_body(body: Bytes, faults: &Faults) -> Body {
     Body::from_stream(half.chain(stream::once(cut_after_flush())))
 }
 
+/// An answer whose connection breaks before its body.
+pub(super) fn broken_answer() -> axum::response::Response {
+    axum::response::Response::new(Body::from_stream(stream::once(cut_after_flush())))
+}
+
 /// The error that ends a connection in the middle of a body. It waits once, so that the server
 /// flushes what came before.
 async fn cut_after_flush() -> io::Result<Bytes> {

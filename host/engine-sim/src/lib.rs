@@ -31,6 +31,7 @@ mod tokens;
 mod tools;
 mod translated;
 mod translation;
+mod weights;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ use faults::FaultSwitch;
 pub use args::EngineSimArgs;
 pub use faults::{Faults, UnknownFault};
 pub use tokens::generated;
+pub use weights::LoadFault;
 
 /// How long a shutdown waits for connections to end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
@@ -137,6 +139,7 @@ struct Shared {
     /// `None` in instant mode.
     client: Option<EngineClient>,
     faults: FaultSwitch,
+    weights: weights::Weights,
     totals: metrics::Totals,
     instant_events: instant::EventCache,
     next_id: AtomicU64,
@@ -207,6 +210,7 @@ impl EngineSim {
             profile,
             client,
             faults,
+            weights: weights::Weights::default(),
             totals: metrics::Totals::default(),
             instant_events: instant::EventCache::default(),
             next_id: AtomicU64::new(1),
@@ -290,6 +294,16 @@ impl EngineSimHandle {
     /// Replaces the active faults.
     pub fn set_faults(&self, faults: Faults) {
         self.shared.faults.set(faults);
+    }
+
+    /// Sets what the next load of weights does instead of succeeding.
+    pub fn set_load_fault(&self, fault: LoadFault) {
+        self.shared.weights.set_fault(fault);
+    }
+
+    /// Whether its weights are a mixture of two versions.
+    pub fn is_torn(&self) -> bool {
+        self.shared.weights.is_torn()
     }
 
     /// Stops the engine first, which cuts open answers, then the connections. Waits until both have

@@ -18,7 +18,7 @@ use super::faults::Faults;
 use super::frames::now_s;
 use super::request::{Message, parse, render};
 use super::shape::Shape;
-use super::{Shared, kv_routes, metrics, tokens, translated};
+use super::{Shared, kv_routes, metrics, tokens, translated, weights};
 
 /// Maximum size of a request's body, in bytes: the daemon's default limit.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -54,6 +54,18 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/inference/v1/abort_requests", post(abort_requests))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/flush_cache", post(reset_prefix_cache))
+        .route("/model_info", get(weights::model_info))
+        .route("/weights_checker", post(weights::checksums))
+        .route("/update_weights_from_disk", post(weights::update_from_disk))
+        .route("/weight_info", get(weights::weight_info))
+        .route("/weight_checker", post(weights::weight_checker))
+        .route("/update_weight_version", post(weights::set_name))
+        .route("/collective_rpc", post(weights::collective_rpc))
+        .route("/pause", post(weights::pause))
+        .route("/resume", post(weights::resume))
+        .route("/is_paused", get(weights::is_paused))
+        .route("/pause_generation", post(weights::pause))
+        .route("/continue_generation", post(weights::resume))
         .route("/kv", get(kv_routes::abilities))
         .route("/kv/export", post(kv_routes::export))
         .route("/kv/import", post(kv_routes::import))

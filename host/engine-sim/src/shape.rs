@@ -67,6 +67,8 @@ pub(super) struct Encoder {
     pub(super) id: String,
     /// The model's name as JSON, with quotes.
     pub(super) model: String,
+    /// The version of the weights as JSON, with quotes.
+    pub(super) version: String,
     /// Creation time, in seconds since 1970.
     pub(super) created_s: u64,
     pub(super) prompt_tokens: usize,
@@ -214,8 +216,8 @@ impl Encoder {
                 r#"{{"index":{choice},"text":"{text}","logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
             ),
             Shape::Tokens | Shape::Sglang => format!(
-                r#"{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
-                self.written_tokens
+                r#"{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":{},"start":0,"end":{}}}]"#,
+                self.version, self.written_tokens
             ),
         };
         if self.return_token_ids || self.shape == Shape::Tokens {
@@ -316,8 +318,8 @@ impl Encoder {
         write_ids(&mut body, ",\"output_ids\":", &ids);
         let _ = write!(
             body,
-            r#","meta_info":{{"id":{},"finish_reason":{end},"prompt_tokens":{},"weight_version":"default","completion_tokens":{},"cached_tokens":{}"#,
-            self.id, self.prompt_tokens, self.written_tokens, self.cached_tokens
+            r#","meta_info":{{"id":{},"finish_reason":{end},"prompt_tokens":{},"weight_version":{},"completion_tokens":{},"cached_tokens":{}"#,
+            self.id, self.prompt_tokens, self.version, self.written_tokens, self.cached_tokens
         );
         if self.return_logprobs {
             let all = logprobs::of(self.shape, text, 0, 0);
@@ -349,6 +351,7 @@ mod tests {
             shape,
             id: "\"x\"".to_owned(),
             model: "\"m\"".to_owned(),
+            version: "\"default\"".to_owned(),
             created_s: 5,
             prompt_tokens: 10,
             prompt_ids: Some(vec![1, 2]),

@@ -24,6 +24,7 @@ mod rewards;
 mod sample;
 mod steps;
 mod waits;
+mod weights;
 mod work;
 
 pub use app::TrainingApp;
@@ -41,6 +42,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         members::endpoints(),
         steps::endpoints(),
         batches::endpoints(),
+        weights::endpoints(),
     ]
     .into_iter()
     .flatten()

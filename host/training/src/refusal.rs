@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use treadle_core::training::TrainingError;
+use treadle_core::weights::{PublishError, WeightsError};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
 use treadle_scheduler::NotRecorded;
@@ -35,6 +36,33 @@ pub(crate) fn refused(error: &TrainingError) -> Response {
     refuse(code(error), outside(error).to_string())
 }
 
+/// The response to a version that can't be published.
+pub(crate) fn refused_weights(error: &PublishError) -> Response {
+    let error = match error {
+        PublishError::Run(error) => return refused(error),
+        PublishError::Engines(error) => error,
+    };
+    let (code, message) = match error {
+        WeightsError::Plan | WeightsError::Name => (ErrorCode::InvalidField, error.to_string()),
+        WeightsError::UnknownWorker(_) | WeightsError::NoEngines => {
+            (ErrorCode::WorkerUnknown, error.to_string())
+        }
+        WeightsError::NoWeights(job) => {
+            let shown = WeightsError::NoWeights(split(job).1.into());
+            (ErrorCode::WeightsUnknown, shown.to_string())
+        }
+        // Another tenant's job is not named.
+        WeightsError::OtherJob { worker, .. } => {
+            let message = format!("{worker} has the weights of another job; release them first");
+            (ErrorCode::WeightsConflict, message)
+        }
+        WeightsError::Busy(_) | WeightsError::Falls { .. } | WeightsError::Conflict(_) => {
+            (ErrorCode::WeightsConflict, error.to_string())
+        }
+    };
+    refuse(code, message)
+}
+
 fn code(error: &TrainingError) -> ErrorCode {
     match error {
         TrainingError::UnknownJob(_) => ErrorCode::JobUnknown,
@@ -48,7 +76,8 @@ fn code(error: &TrainingError) -> ErrorCode {
         | TrainingError::Groups => ErrorCode::TrainingFull,
         TrainingError::Lineage { .. }
         | TrainingError::VersionFalls { .. }
-        | TrainingError::VersionAhead { .. } => ErrorCode::VersionConflict,
+        | TrainingError::VersionAhead { .. }
+        | TrainingError::Loaded(_) => ErrorCode::VersionConflict,
         TrainingError::GroupSize(_) => ErrorCode::InvalidField,
         TrainingError::BatchAhead { .. } => ErrorCode::BatchAhead,
         TrainingError::Released { .. } => ErrorCode::BatchReleased,
@@ -62,6 +91,7 @@ fn outside(error: &TrainingError) -> TrainingError {
     match &mut error {
         TrainingError::UnknownJob(name)
         | TrainingError::Ended(name)
+        | TrainingError::Loaded(name)
         | TrainingError::Dropped(name)
         | TrainingError::UnknownGroup { job: name, .. }
         | TrainingError::UnknownMember { program: name, .. }

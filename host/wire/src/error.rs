@@ -119,6 +119,10 @@ error_codes! {
     BatchReleased = "batch_released", 410, "invalid_request_error";
     /// The version falls back, is ahead of the batches, or is of an older lineage.
     VersionConflict = "version_conflict", 409, "invalid_request_error";
+    /// Another version is being loaded or serves, or an engine has the weights of another job.
+    WeightsConflict = "weights_conflict", 409, "invalid_request_error";
+    /// treadle loads no weights for the job.
+    WeightsUnknown = "weights_unknown", 404, "not_found_error";
     /// A limit on jobs, groups, waiting programs or kept batches is reached.
     TrainingFull = "training_full", 429, "overloaded_error";
     /// The idempotency key belongs to another action.

@@ -11,7 +11,7 @@ impl Model {
         match command {
             Command::Program(command) => self.program_commanded(event, command),
             Command::Action(command) => self.action_commanded(event, command),
-            Command::Training(_) => Ok(()),
+            Command::Training(_) | Command::Weights(_) => Ok(()),
         }
     }
 

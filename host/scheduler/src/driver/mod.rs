@@ -12,6 +12,7 @@ mod journal;
 mod queries;
 mod run;
 mod training;
+mod weights;
 
 pub(crate) use actions::SubmitAction;
 pub use actions::{ActionInstruction, ActionStart, ActionWork, ActionsOverview};
@@ -24,6 +25,7 @@ pub use queries::{
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
 pub(crate) use training::Train;
 pub use training::{CapturedVersion, MemberWork};
+pub(crate) use weights::Publish;
 
 use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
@@ -35,6 +37,7 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::bindings::{BindingEvent, ChangeError};
+use treadle_core::weights::WeightsCommand;
 use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
@@ -74,6 +77,7 @@ pub(crate) enum Input {
     },
     SubmitAction(Box<SubmitAction>),
     Train(Box<Train>),
+    Publish(Box<Publish>),
     Read(Reading),
     /// Notified once everything before it is on disk.
     Record(Recorder),
@@ -119,6 +123,8 @@ pub struct DriverHandle {
     training_changes: watch::Receiver<u64>,
     /// Members whose rewards are to be computed.
     member_work: Arc<Mutex<Option<mpsc::UnboundedReceiver<MemberWork>>>>,
+    /// Calls about weights, to engines.
+    weights_calls: Arc<Mutex<Option<mpsc::UnboundedReceiver<WeightsCommand>>>>,
 }
 
 impl DriverHandle {
@@ -128,12 +134,14 @@ impl DriverHandle {
         ended: watch::Receiver<()>,
         training_changes: watch::Receiver<u64>,
         member_work: mpsc::UnboundedReceiver<MemberWork>,
+        weights_calls: mpsc::UnboundedReceiver<WeightsCommand>,
     ) -> Self {
         Self {
             inputs,
             ended,
             training_changes,
             member_work: Arc::new(Mutex::new(Some(member_work))),
+            weights_calls: Arc::new(Mutex::new(Some(weights_calls))),
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
             next_connection: Arc::default(),
         }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use treadle_core::actions::{ActionCommand, ActionEvent, Admission};
+use treadle_core::weights::WeightsCommand;
 use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{GatewayId, StepId};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
@@ -72,8 +73,9 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (running, ended) = watch::channel(());
     let (training_changes, changes) = watch::channel(0);
     let (work, wanted) = unbounded_channel();
+    let (weights_calls, calls) = unbounded_channel();
     let last_step = options.core.programs().last_step;
-    let handle = DriverHandle::new(inputs, last_step, ended, changes, wanted);
+    let handle = DriverHandle::new(inputs, last_step, ended, changes, wanted, calls);
     let from = scheduler::Options {
         core: options.core,
         seq: options.seq,
@@ -94,6 +96,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         instructions: HashMap::new(),
         gateways: HashMap::new(),
         training: Waiting::new(training_changes, work),
+        weights_calls,
         committed: Vec::new(),
         backlog: Backlog {
             handling: options.replay_time,
@@ -120,6 +123,7 @@ pub(super) struct Driver {
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
     pub(super) training: Waiting,
+    pub(super) weights_calls: UnboundedSender<WeightsCommand>,
     /// To be notified once the event with this number is on disk.
     pub(super) committed: Vec<(u64, Recorder)>,
     backlog: Backlog,
@@ -216,6 +220,7 @@ impl Driver {
             }
             Input::SubmitAction(input) => self.submit_action(*input),
             Input::Train(input) => self.train(*input),
+            Input::Publish(input) => self.publish(*input),
             Input::Joined {
                 gateway,
                 connection,
@@ -312,6 +317,7 @@ impl Driver {
             }
             Output::Action(command) => self.instruct_executor(command),
             Output::Training(command) => self.training.commanded(&command),
+            Output::Weights(command) => self.call_engine(command),
             Output::PolicyFailed(notice) => {
                 if let Some(notices) = &self.notices {
                     let _ = notices.send(*notice);

@@ -24,6 +24,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             Command::Program(command) => self.carry_out_program(command, now, answers),
             Command::Action(command) => self.carry_out_action(command, now, answers),
             Command::Training(command) => self.outputs.push_back(Output::Training(command)),
+            Command::Weights(command) => self.outputs.push_back(Output::Weights(command)),
         }
     }
 

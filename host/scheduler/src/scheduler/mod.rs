@@ -32,6 +32,7 @@ use step_annotations::StepAnnotations;
 use transfers::Transfers;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::training::TrainingCommand;
+use treadle_core::weights::WeightsCommand;
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
 use treadle_model::{ActionId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::Notice;
@@ -79,6 +80,8 @@ pub enum Output {
     Observed(Box<Observation>),
     /// A command for the executor of actions.
     Action(ActionCommand),
+    /// A call to an engine, about its weights.
+    Weights(WeightsCommand),
     /// A command for a training run.
     Training(TrainingCommand),
     /// A policy that lost its role by its own fault.
@@ -379,7 +382,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
         let commanded = commands.iter().filter_map(|command| match command {
             Command::Action(command) => actions::commanded(command),
-            Command::Program(_) | Command::Training(_) => None,
+            Command::Program(_) | Command::Training(_) | Command::Weights(_) => None,
         });
         self.dirty_actions.extend(commanded);
     }

@@ -38,6 +38,11 @@ impl Subject {
                 key: event.member().map(|member| member.program.clone()),
                 ..Self::default()
             },
+            Event::Weights(event) => Self {
+                job: Some(event.job().into()),
+                worker: event.worker(),
+                ..Self::default()
+            },
             Event::Daemon(_) => Self::default(),
         }
     }

@@ -71,6 +71,14 @@ const REACHES: &[(&str, (&str, &str))] = &[
         ),
     ),
     (
+        "POST /api/v1/jobs/{job}/weights",
+        (
+            "engines open a folder",
+            "an absolute path, which each engine opens on its own machine as its own user; the daemon \
+             opens nothing",
+        ),
+    ),
+    (
         "PUT /api/v1/images/{image}",
         (
             "a path",
@@ -127,6 +135,7 @@ const NOTHING: &[&str] = &[
     "POST /api/v1/jobs/{job}/versions",
     "POST /api/v1/jobs/{job}/checkpoints",
     "POST /api/v1/jobs/{job}/resume",
+    "DELETE /api/v1/jobs/{job}/weights",
     "DELETE /api/v1/actions/{action}",
     "PATCH /api/v1/nodes/{node}",
     "PATCH /api/v1/workers/{worker}",

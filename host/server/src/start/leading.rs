@@ -3,7 +3,7 @@
 
 use super::StartError;
 use super::pruning::prune_forever;
-use super::training::{captures, member_work, training};
+use super::training::{captures, training, work_on_training};
 use crate::app::App;
 use crate::engine_profiles;
 use crate::history::sample_forever;
@@ -30,7 +30,7 @@ use treadle_gateway::{
 };
 use treadle_http::OpenStreams;
 use treadle_http::{Tally, Upstream};
-use treadle_model::WorkerId;
+use treadle_model::{WorkerId, endpoint_of};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
@@ -185,7 +185,7 @@ impl Leading {
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let members = member_work(app.clone());
+        let members = work_on_training(app.clone());
         let maintenance =
             tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling, members).1 });
         Ok(Self {
@@ -398,12 +398,16 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         measures: config.engines.measure,
         time_scale: config.scheduler.time_scale,
     };
+    let workers = driver.workers().await.unwrap_or_default();
+    let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
+    let next_worker = Arc::new(AtomicU32::new(next_worker));
     let engines = EngineWatch::new(
         driver.clone(),
         upstream,
         watching,
         node.clone(),
         config.core(),
+        next_worker.clone(),
     );
     let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,
@@ -420,8 +424,6 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         policies::replay_engine(config)?,
         config.core(),
     );
-    let workers = driver.workers().await.unwrap_or_default();
-    let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
     let training = training(config, &driver, &store, &auth, room);
     Ok(App {
         gateway,
@@ -439,7 +441,7 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         node,
         streams,
         committed,
-        next_worker: Arc::new(AtomicU32::new(next_worker)),
+        next_worker,
         demo: Arc::default(),
     })
 }
@@ -467,12 +469,18 @@ async fn register_engines(config: &Config, app: &App) -> Result<(), StartError> 
     let known = app.driver.workers().await.unwrap_or_default();
     // Concurrently, so that an unresponsive engine does not delay the others.
     let registered = known.iter().map(|Worker { id, url, .. }| {
-        let declared = configured.iter().find(|(at, _)| *at == &**url);
+        let endpoint = endpoint_of(url).0;
+        let declared = configured
+            .iter()
+            .find(|(at, _)| endpoint_of(at).0 == endpoint);
         let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);
         app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
-    let is_new = |at: &str| known.iter().all(|worker| &*worker.url != at);
+    let is_new = |at: &str| {
+        let mut known = known.iter().map(|worker| endpoint_of(&worker.url).0);
+        known.all(|endpoint| endpoint != endpoint_of(at).0)
+    };
     let new = configured.iter().filter(|(url, _)| is_new(url));
     let registered = new.map(|(url, declared)| {
         let next = &app.next_worker;

@@ -5,15 +5,23 @@ use std::sync::Arc;
 use treadle_auth::Auth;
 use treadle_config::{Config, Role};
 use treadle_gateway::Captures;
+use treadle_http::Upstream;
 use treadle_scheduler::DriverHandle;
 use treadle_store::{PayloadRoom, Store};
 use treadle_training::{TrainingApp, work_on_members};
+use treadle_weights::make_calls;
 
-/// Computes samples and rewards of training runs.
-pub(super) async fn member_work(app: App) {
-    if let Some(work) = app.driver.take_member_work() {
-        work_on_members(app.training, app.actions, app.policies, work).await;
-    }
+/// Computes samples and rewards of training runs, and loads weights into engines.
+pub(super) async fn work_on_training(app: App) {
+    let calls = app.driver.take_weights_calls();
+    let work = app.driver.take_member_work();
+    let (Some(calls), Some(work)) = (calls, work) else {
+        return;
+    };
+    let upstream = Upstream::over(app.node.connector().clone());
+    let weights = make_calls(app.driver, upstream, calls);
+    let members = work_on_members(app.training, app.actions, app.policies, work);
+    tokio::join!(weights, members);
 }
 
 /// Training runs of this scheduler and store.

@@ -423,7 +423,7 @@ impl<'a> Cluster<'a> {
             Command::Program(command) => self.carry_out_program(command),
             Command::Action(command) => self.carry_out_action(command),
             // No workload declares a training run.
-            Command::Training(_) => {}
+            Command::Training(_) | Command::Weights(_) => {}
         }
     }
 

@@ -38,6 +38,7 @@ mod tokens;
 mod traces;
 mod training;
 mod up;
+mod weights;
 mod whatif;
 mod workers;
 
@@ -95,6 +96,8 @@ enum Command {
     NodeAgent(Box<node_agent::NodeAgentArgs>),
     /// List training runs, show who waits for whom, and check a run from outside.
     Training(training::TrainingArgs),
+    /// Have engines load a version of a training run's weights, and show what each holds.
+    Weights(weights::WeightsArgs),
     /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
     /// Show the journal, or replay it.
@@ -183,6 +186,7 @@ impl Command {
             Self::Nodes(args) => args.run().await,
             Self::NodeAgent(args) => Box::pin(args.run()).await,
             Self::Training(args) => args.run().await,
+            Self::Weights(args) => args.run().await,
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
@@ -222,6 +226,8 @@ mod tests {
             "treadle training",
             "treadle training show j --json",
             "treadle training check --job j --batches folder",
+            "treadle weights publish /w --job j --version 1",
+            "treadle weights status --job j --json",
             "treadle workers --json memory",
             "treadle workers memory --json",
             "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",

@@ -60,6 +60,8 @@ const LINES: &[(&str, &str)] = &[
     ("training list", ""),
     ("training show", "j"),
     ("training check", "--job j --batches /x"),
+    ("weights publish", "/x --job j --version 1"),
+    ("weights status", "--job j"),
     ("workers", ""),
     ("workers list", ""),
     ("workers add", "http://127.0.0.1:1"),

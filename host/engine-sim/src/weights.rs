@@ -1,0 +1,236 @@
+//! Weights, as the control paths of vLLM and SGLang load them. Nothing is read: a simulated engine holds the
+//! version that it was told to load. A pause keeps new requests back; those that run go on.
+
+use super::Shared;
+use super::error::ApiError;
+use super::faults::broken_answer;
+use super::request::parse;
+use axum::extract::{Json, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+type SharedState = State<Arc<Shared>>;
+
+/// What the next load does instead of succeeding.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LoadFault {
+    /// Nothing.
+    #[default]
+    None,
+    /// It answers an error and has changed nothing.
+    Refuse,
+    /// It answers an error and has loaded a part.
+    Tear,
+    /// It loads all, and the connection breaks before the answer.
+    Lose,
+    /// It says that it has the version, and has loaded a part.
+    Lie,
+}
+
+/// The weights of an engine.
+pub(super) struct Weights {
+    loaded: Mutex<Loaded>,
+    paused: watch::Sender<bool>,
+}
+
+/// What it has.
+struct Loaded {
+    /// The version that it reports.
+    name: String,
+    /// The folder that its weights are from.
+    folder: String,
+    /// The number of the load that left a mixture, if one did.
+    torn: Option<u64>,
+    loads: u64,
+    fault: LoadFault,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            loaded: Mutex::new(Loaded {
+                name: "default".to_owned(),
+                folder: "default".to_owned(),
+                torn: None,
+                loads: 0,
+                fault: LoadFault::None,
+            }),
+            paused: watch::channel(false).0,
+        }
+    }
+}
+
+impl Weights {
+    fn loaded(&self) -> std::sync::MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_fault(&self, fault: LoadFault) {
+        self.loaded().fault = fault;
+    }
+
+    pub(super) fn is_torn(&self) -> bool {
+        self.loaded().torn.is_some()
+    }
+
+    /// The version's name, as JSON with quotes.
+    pub(super) fn name_json(&self) -> String {
+        Value::from(self.loaded().name.as_str()).to_string()
+    }
+
+    /// Completes while it is not paused.
+    pub(super) async fn open(&self) {
+        let mut paused = self.paused.subscribe();
+        // The sender lives as long as this.
+        let _ = paused.wait_for(|paused| !paused).await;
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct LoadBody {
+    model_path: String,
+    #[serde(default)]
+    weight_version: Option<String>,
+}
+
+impl Loaded {
+    /// Loads a folder, or does what it was told to do instead.
+    fn load(&mut self, folder: String) -> LoadFault {
+        self.loads += 1;
+        let fault = std::mem::take(&mut self.fault);
+        match fault {
+            LoadFault::Refuse => return fault,
+            LoadFault::None | LoadFault::Lose => self.torn = None,
+            LoadFault::Tear | LoadFault::Lie => self.torn = Some(self.loads),
+        }
+        if fault != LoadFault::Tear {
+            self.folder = folder;
+        }
+        fault
+    }
+
+    fn checksum(&self, addr: SocketAddr) -> String {
+        match self.torn {
+            Some(load) => format!("torn in load {load} of {addr}"),
+            None => self.folder.clone(),
+        }
+    }
+}
+
+/// As SGLang answers.
+pub(super) async fn update_from_disk(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let body: LoadBody = parse(&body)?;
+    let mut loaded = shared.weights.loaded();
+    let fault = loaded.load(body.model_path);
+    if !matches!(fault, LoadFault::Refuse | LoadFault::Tear) {
+        loaded.name = body.weight_version.unwrap_or_else(|| "default".to_owned());
+    }
+    let failed = |message: &str| {
+        let page = json!({"success": false, "message": message, "num_paused_requests": 0});
+        (StatusCode::BAD_REQUEST, Json(page)).into_response()
+    };
+    Ok(match fault {
+        LoadFault::None | LoadFault::Lie => {
+            let message = "Succeeded to update model weights.";
+            Json(json!({"success": true, "message": message, "num_paused_requests": 0}))
+                .into_response()
+        }
+        LoadFault::Refuse => failed("the simulated engine was told to refuse"),
+        LoadFault::Tear => failed("The full weights of the ModelRunner are partially updated."),
+        LoadFault::Lose => broken_answer(),
+    })
+}
+
+#[derive(Deserialize)]
+pub(super) struct RpcBody {
+    method: String,
+    #[serde(default)]
+    kwargs: RpcArguments,
+}
+
+#[derive(Default, Deserialize)]
+struct RpcArguments {
+    #[serde(default)]
+    weights_path: String,
+}
+
+/// As vLLM answers.
+pub(super) async fn collective_rpc(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let body: RpcBody = parse(&body)?;
+    if body.method != "reload_weights" {
+        return Err(ApiError::invalid(
+            "the simulated engine has only reload_weights",
+        ));
+    }
+    let fault = shared.weights.loaded().load(body.kwargs.weights_path);
+    Ok(match fault {
+        LoadFault::None | LoadFault::Lie => Json(json!({"results": [null]})).into_response(),
+        LoadFault::Refuse | LoadFault::Tear => {
+            let message = "Call to collective_rpc method failed: as it was told to";
+            let page = json!({"error": {"message": message}});
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(page)).into_response()
+        }
+        LoadFault::Lose => broken_answer(),
+    })
+}
+
+#[derive(Deserialize)]
+pub(super) struct NameBody {
+    new_version: String,
+}
+
+pub(super) async fn set_name(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let body: NameBody = parse(&body)?;
+    shared.weights.loaded().name.clone_from(&body.new_version);
+    Ok(Json(
+        json!({"success": true, "new_version": body.new_version}),
+    ))
+}
+
+pub(super) async fn weight_info(State(shared): SharedState) -> Json<Value> {
+    Json(json!({"weight_version": shared.weights.loaded().name}))
+}
+
+pub(super) async fn weight_checker(State(shared): SharedState) -> Json<Value> {
+    let checksum = shared.weights.loaded().checksum(shared.addr);
+    Json(json!({"checksums": {"dp0:model": checksum}}))
+}
+
+pub(super) async fn is_paused(State(shared): SharedState) -> Json<Value> {
+    Json(json!({"is_paused": *shared.weights.paused.borrow()}))
+}
+
+pub(super) async fn model_info(State(shared): SharedState) -> Json<Value> {
+    let loaded = shared.weights.loaded();
+    Json(json!({"model_path": loaded.folder, "weight_version": loaded.name}))
+}
+
+pub(super) async fn checksums(State(shared): SharedState) -> Json<Value> {
+    let value = shared.weights.loaded().checksum(shared.addr);
+    Json(json!({"success": true, "message": "", "ranks": [{"checksums": {"model": value}}]}))
+}
+
+pub(super) async fn pause(State(shared): SharedState) -> Json<Value> {
+    shared.weights.paused.send_replace(true);
+    Json(json!({"status": "ok", "message": "Generation paused successfully."}))
+}
+
+pub(super) async fn resume(State(shared): SharedState) -> Json<Value> {
+    shared.weights.paused.send_replace(false);
+    Json(json!({"status": "ok", "message": "Generation continued successfully."}))
+}

@@ -1,0 +1,9 @@
+//! Loads versions of weights into engines. `docs/weights.md` describes it.
+//!
+//! The core decides which call an engine gets next, and what its answer proves. Here is how each
+//! engine's software is called ([`engines`]), and the executor that makes the calls.
+
+pub mod engines;
+mod executor;
+
+pub use executor::make_calls;
