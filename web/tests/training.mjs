@@ -55,6 +55,13 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   assert.deepEqual(figures.slice(2), ["1", "2", "0.5", "1", "10", "0"]);
   const groups = page.getByRole("table", { name: "Groups in no batch" });
   await groups.getByRole("row", { name: "p2" }).getByText("ready").waitFor();
+  await groups.getByRole("row", { name: "p2" }).click();
+  const openMembers = page.getByRole("table", { name: "Members of the group" });
+  const cells = await openMembers
+    .getByRole("row", { name: `${JOB}-c` })
+    .getByRole("cell")
+    .allInnerTexts();
+  assert.deepEqual(cells.slice(1, 7), ["completed", "–", "1", "1", "1", "1"]);
 
   await batch.getByRole("button").click();
   await page.waitForURL(/batch=/);
@@ -82,7 +89,8 @@ function captured(program) {
     logprobs: output.map((_, at) => -(at % 6)),
   });
   return {
-    ...{ program, sample: `sha256:${"ab".repeat(32)}`, breaks: [{ step: 1, kind: "edited" }] },
+    ...{ program, group: "p3", end: null, reward: null },
+    ...{ sample: `sha256:${"ab".repeat(32)}`, breaks: [{ step: 1, kind: "edited" }] },
     steps: [step(0, ids(PROMPT), output), step(1, ids(9), ids(2))],
     sequences: [
       { ids: [...ids(PROMPT), ...output], sampled: [{ step: 0, start: PROMPT, end: TOKENS }] },
@@ -100,7 +108,7 @@ test("the tokens of a member are shown page by page", async () => {
   const { page, done } = await open(`/console/training/${JOB}`);
   const groups = page.getByRole("table", { name: "Groups in no batch" });
   await groups.getByRole("row", { name: "p3" }).click();
-  const members = page.getByRole("table", { name: "Programs of the group" });
+  const members = page.getByRole("table", { name: "Members of the group" });
   await members.getByRole("row", { name: program }).getByRole("link", { name: "tokens" }).click();
   await page.waitForSelector("text=No captured tokens");
 

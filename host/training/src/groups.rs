@@ -1,4 +1,4 @@
-//! OpenGroups: submitting and listing them.
+//! Groups: submitting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
 use crate::payloads::{Json, digest_of, of_group, payload};
@@ -6,29 +6,24 @@ use crate::refusal::{REFUSALS, refused};
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use std::ops::Bound;
 use treadle_auth::Caller;
-use treadle_auth::permissions::{RUN, VIEW};
-use treadle_core::training::{GROUP_SIZE_MAX, Group, Job, TrainingError, TrainingEvent};
-use treadle_endpoints::arguments::{InPath, Query, Verbatim, name, page_limit};
+use treadle_auth::permissions::RUN;
+use treadle_core::training::{GROUP_SIZE_MAX, TrainingError, TrainingEvent};
+use treadle_endpoints::arguments::{InPath, Verbatim, name};
 use treadle_endpoints::signature::Answer;
-use treadle_endpoints::{Endpoint, get, post};
+use treadle_endpoints::{Endpoint, post};
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-/// OpenGroups in one request.
+/// Groups in one request.
 const SUBMITTED_MAX: usize = 1_000;
 /// Largest content of a group.
 const CONTENT_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
-    let groups = "/api/v1/jobs/{job}/groups";
     vec![
-        get(groups, VIEW, list)
-            .summary("OpenGroups of a training job that are in no batch, by key")
-            .fails(&[ErrorCode::JobUnknown]),
-        post(groups, RUN, submit)
+        post("/api/v1/jobs/{job}/groups", RUN, submit)
             .takes_action()
             .summary("Submits groups; keys that the job knows change nothing")
             .fails(REFUSALS)
@@ -36,7 +31,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
     ]
 }
 
-/// OpenGroups to be sampled.
+/// Groups to be sampled.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct GroupSubmission {
@@ -60,9 +55,9 @@ struct GroupRequest {
 /// What became of a submission.
 #[derive(Serialize, ToSchema)]
 struct GroupsSubmitted {
-    /// OpenGroups that are new.
+    /// Groups that are new.
     new: usize,
-    /// OpenGroups that the job knew already.
+    /// Groups that the job knew already.
     known: usize,
 }
 
@@ -150,97 +145,4 @@ async fn add(
         stored.map_err(|error| store_failed(&error))?;
     }
     app.train_all(events).await
-}
-
-/// Paging of groups.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct GroupQuery {
-    /// Only those with a greater key: `next` of the previous page.
-    after: Option<String>,
-    /// Maximum number of groups; default 100.
-    limit: Option<u32>,
-}
-
-/// A page of groups.
-#[derive(Serialize, ToSchema)]
-struct OpenGroups {
-    /// By key.
-    groups: Vec<OpenGroup>,
-    /// The `after` of the next page; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-}
-
-/// A group that is in no batch.
-#[derive(Serialize, ToSchema)]
-struct OpenGroup {
-    /// Its key.
-    group: String,
-    /// queued, running, ready, or stale: it is too old to be trained and runs on.
-    state: &'static str,
-    /// Number of its members once it has all.
-    size: u16,
-    /// Members that have begun and were not lost.
-    begun: usize,
-    /// Members that came to an end of their own.
-    ended: usize,
-    /// Members with a reward.
-    rewarded: usize,
-    /// Version at the oldest first token of its members.
-    version: Option<u64>,
-    /// Members that it has lost since it was last queued.
-    failures: u32,
-    /// How often it became too old.
-    returned: u32,
-}
-
-impl OpenGroup {
-    fn of(key: &str, group: &Group, job: &Job) -> Self {
-        let state = match group {
-            _ if group.stale => "stale",
-            _ if group.members.is_empty() => "queued",
-            _ if job.is_ready(group) => "ready",
-            _ => "running",
-        };
-        let members = group.members.values();
-        Self {
-            group: key.to_owned(),
-            state,
-            size: group.size,
-            begun: group.members.len(),
-            ended: members
-                .clone()
-                .filter(|member| member.end.is_some())
-                .count(),
-            rewarded: members.filter(|member| member.reward.is_some()).count(),
-            version: group.version(),
-            failures: group.failures,
-            returned: group.returned,
-        }
-    }
-}
-
-async fn list(
-    State(app): State<TrainingApp>,
-    caller: Caller,
-    InPath(job): InPath,
-    Query(query): Query<GroupQuery>,
-) -> Answer<OpenGroups> {
-    let job = JobName::of(&caller, job);
-    let limit = page_limit(query.limit) as usize;
-    let groups = app.read_job(&job, move |found| {
-        let after = query.after.as_deref();
-        let from = (
-            after.map_or(Bound::Unbounded, Bound::Excluded),
-            Bound::Unbounded,
-        );
-        let page = found.groups.range::<str, _>(from).take(limit);
-        let shown = page.map(|(key, group)| OpenGroup::of(key, group, found));
-        shown.collect::<Vec<_>>()
-    });
-    let groups = groups.await?;
-    let last = groups.last().filter(|_| groups.len() == limit);
-    let next = last.map(|group| group.group.clone());
-    Ok(axum::Json(OpenGroups { groups, next }))
 }

@@ -17,6 +17,7 @@ mod jobs;
 mod judge;
 mod members;
 mod metrics;
+mod open_groups;
 mod payloads;
 mod refusal;
 mod report;
@@ -39,6 +40,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
     [
         jobs::endpoints(),
         groups::endpoints(),
+        open_groups::endpoints(),
         members::endpoints(),
         steps::endpoints(),
         batches::endpoints(),

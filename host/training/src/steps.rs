@@ -2,7 +2,8 @@
 
 use crate::app::{JobName, TrainingApp, stopped, store_failed};
 use crate::captured::{CapturedSteps, Unreadable};
-use crate::report::Found;
+use crate::jobs::end_text;
+use crate::report::{Found, Located};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,15 @@ struct StepsQuery {
 struct MemberSteps {
     /// The program.
     program: String,
+    /// Its group.
+    group: String,
+    /// How it ended: completed or truncated; null while it runs.
+    end: Option<&'static str>,
+    /// Its reward; null if it has none yet.
+    reward: Option<f64>,
+    /// Why the tokens of a step could not be captured; absent if those of none were missed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
     /// Digest of its sample; null before it is assembled.
     sample: Option<String>,
     /// In the order in which they were dispatched.
@@ -125,9 +135,8 @@ async fn show(
         Found::Member(located) => *located,
         found => found.member(&job, &program)?,
     };
-    let inside = located.at.program;
     let recorded = &located.member.captured;
-    let captured = app.captured_steps(&job, &inside, recorded, TOKENS_MAX);
+    let captured = app.captured_steps(&job, &located.at.program, recorded, TOKENS_MAX);
     let captured = captured.await.map_err(|error| store_failed(&error))?;
     let captured = captured.map_err(|Unreadable(cause)| {
         let message = format!(
@@ -137,23 +146,28 @@ async fn show(
         refuse(ErrorCode::AnswerTooLarge, message)
     })?;
     if captured.steps.is_empty() {
-        let message =
-            format!("no steps of program `{program}` were captured, or they were released");
+        let why = located.member.incomplete.as_deref();
+        let why = why.unwrap_or("they were released, or none has come yet");
+        let message = format!("no captured steps of program `{program}` are stored: {why}");
         return Err(refuse(ErrorCode::MemberUnknown, message));
     }
-    let sample = located.member.sample.map(String::from);
-    let shown = tokio::task::spawn_blocking(move || shown(&program, sample, captured));
+    let shown = tokio::task::spawn_blocking(move || shown(&program, located, captured));
     let shown = shown.await.map_err(|_| stopped())?;
     Ok(Json(shown))
 }
 
-fn shown(program: &ClientName, sample: Option<String>, captured: CapturedSteps) -> MemberSteps {
+fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> MemberSteps {
+    let member = located.member;
     let assembly = captured.assembly();
     let excluded = assembly.excluded.into_iter();
     let breaks = assembly.breaks.into_iter();
     MemberSteps {
         program: program.to_string(),
-        sample,
+        group: located.at.group.into(),
+        end: member.end.map(end_text),
+        reward: member.reward.map(|reward| reward.get()),
+        incomplete: member.incomplete.map(String::from),
+        sample: member.sample.map(String::from),
         sequences: assembly
             .sequences
             .into_iter()

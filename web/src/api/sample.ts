@@ -1,13 +1,17 @@
 // What a member of a training job sampled, and where its messages are.
 import { queryOptions } from "@tanstack/react-query";
-import { membersOf } from "../model/members";
 import { call } from "./client";
 import { JOBS, read } from "./training";
-import type { EventView } from "./types";
 
 /** The captured steps of a member and what they form. Steps, positions and sequences count from 0. */
 export interface MemberSteps {
   program: string;
+  group: string;
+  /** How it ended; null while it runs. */
+  end: string | null;
+  reward: number | null;
+  /** Why the tokens of a step could not be captured. */
+  incomplete?: string;
   /** Digest of its sample; null until it is assembled. */
   sample: string | null;
   steps: MemberStep[];
@@ -39,11 +43,8 @@ export interface SampledRange {
   end: number;
 }
 
-const REFRESH_MS = 10_000;
 /** How long a sample that no page shows is kept: it may have millions of tokens. */
 const KEPT_MS = 30_000;
-/** Events of one kind that are read, the newest. */
-const EVENTS_MAX = 5000;
 
 export const memberSteps = (job: string, program: string, batch?: string) =>
   queryOptions({
@@ -57,45 +58,6 @@ export const memberSteps = (job: string, program: string, batch?: string) =>
       ),
     gcTime: KEPT_MS,
     structuralSharing: false,
-  });
-
-async function eventsOf(
-  scope: { job: string } | { program: string },
-  kind: string,
-  signal: AbortSignal,
-): Promise<EventView[]> {
-  const query = { ...scope, kind, latest: true, limit: EVENTS_MAX };
-  return (await call("get", "/api/v1/events", { query, signal })).events;
-}
-
-/** The members that began lately, by the journal: no other call lists them before their batch. */
-export const arrivals = (job: string) =>
-  queryOptions({
-    queryKey: ["arrivals", job],
-    queryFn: async ({ signal }) =>
-      membersOf(job, await eventsOf({ job }, "member_arrived", signal)),
-    refetchInterval: REFRESH_MS,
-  });
-
-/** Kinds of events that tell what became of a member. */
-const KINDS = [
-  "member_arrived",
-  "member_ended",
-  "capture_failed",
-  "reward_given",
-  "reward_failed",
-  "program_rewarded",
-];
-
-/** What the journal has of one member; null if that is nothing. */
-export const memberOnRecord = (job: string, program: string) =>
-  queryOptions({
-    queryKey: ["memberOnRecord", job, program],
-    queryFn: async ({ signal }) => {
-      const read = KINDS.map((kind) => eventsOf({ program }, kind, signal));
-      return membersOf(job, (await Promise.all(read)).flat())[0] ?? null;
-    },
-    refetchInterval: REFRESH_MS,
   });
 
 /** The first step of a program, and whether its messages are kept; null without any step. */

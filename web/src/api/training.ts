@@ -82,6 +82,32 @@ export interface TrainingGroup {
   version: number | null;
   failures: number;
   returned: number;
+  /** Programs that named it when it had all its members. */
+  surplus: number;
+  members: GroupMember[];
+  /** Members that it lost lately, the latest last. */
+  lost: LostMember[];
+}
+
+/** A member of a group that is in no batch. */
+export interface GroupMember {
+  program: string;
+  begun_at_us: number;
+  /** How it ended; null while it runs. */
+  end: string | null;
+  reward: number | null;
+  version: number;
+  tokens: number;
+  turns: number;
+  sample: string | null;
+  /** Why the tokens of a step could not be captured. */
+  incomplete?: string;
+}
+
+export interface LostMember {
+  program: string;
+  end: string;
+  cause: string | null;
 }
 
 /** A batch without the contents of its groups and what clients added to members. */
@@ -170,6 +196,17 @@ export const trainingGroups = (job: string) =>
     // Rows must not move for a reader who has scrolled.
     refetchInterval: (query) =>
       (query.state.data?.pages.length ?? 0) > 1 ? false : refresh(query),
+  });
+
+/** One group; null if it is in a batch, or unknown. */
+export const trainingGroup = (job: string, group: string) =>
+  queryOptions({
+    queryKey: ["trainingGroup", job, group],
+    queryFn: async ({ signal }) => {
+      const page = await read<GroupsPage>(`${JOBS}/{job}/groups`, { job }, { group }, signal);
+      return page.groups[0] ?? null;
+    },
+    refetchInterval: refresh,
   });
 
 /** The latest batches that no checkpoint has released, the newest first. */

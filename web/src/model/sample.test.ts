@@ -20,7 +20,7 @@ const step = (number: number, prompt: number[], output: number[], version = 3): 
 
 /** Steps 0 and 1 are a sequence; step 3 continues step 0 too; step 4 begins anew; 2 is repeated. */
 const SAMPLE: MemberSteps = {
-  program: "p1-a",
+  ...{ program: "p1-a", group: "p1", end: null, reward: null },
   sample: "sha256:ab",
   steps: [
     step(0, [1, 2], [3, 4]),

@@ -106,6 +106,8 @@ impl Report {
 /// A program that samples a group's prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
+    /// When it began.
+    pub begun: Timestamp,
     /// The version in service at its first token; until then, the one in service when it began.
     pub version: u64,
     /// The version in service when it ended.
@@ -127,11 +129,19 @@ pub struct Member {
     /// Steps whose tokens were captured, at most [`CAPTURED_MAX`].
     #[serde(default)]
     pub captured: Vec<StepId>,
-    /// The tokens of a step could not be captured.
-    #[serde(default)]
-    pub incomplete: bool,
+    /// Why the tokens of a step could not be captured, if those of one could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<Box<str>>,
     /// When it is lost, if its client samples it, or if something of it is missing after its end.
     pub deadline: Option<Timestamp>,
+}
+
+/// Longest cause that is kept, in characters.
+const CAUSE_MAX: usize = 256;
+
+/// A cause within its bound.
+pub(crate) fn bounded(cause: &str) -> Box<str> {
+    cause.chars().take(CAUSE_MAX).collect::<String>().into()
 }
 
 /// Steps of a member that are captured. One with more is incomplete.
@@ -142,12 +152,18 @@ impl Member {
         if self.captured.len() < CAPTURED_MAX {
             self.captured.push(step);
         } else {
-            self.incomplete = true;
+            self.lacks_step(&format!("it has more than {CAPTURED_MAX} captured steps"));
         }
     }
 
-    pub(crate) fn begun(version: u64, deadline: Option<Timestamp>) -> Self {
+    /// The tokens of a step could not be captured; the first cause is kept.
+    pub(crate) fn lacks_step(&mut self, cause: &str) {
+        self.incomplete.get_or_insert_with(|| bounded(cause));
+    }
+
+    pub(crate) fn begun(version: u64, now: Timestamp, deadline: Option<Timestamp>) -> Self {
         Self {
+            begun: now,
             version,
             newest: version,
             sampled: false,
@@ -158,7 +174,7 @@ impl Member {
             sample: None,
             info: None,
             captured: Vec::new(),
-            incomplete: false,
+            incomplete: None,
             deadline,
         }
     }
@@ -171,7 +187,7 @@ impl Member {
     /// Whether it ended well, and only its captured steps can tell its tokens.
     pub(crate) fn is_to_be_assembled(&self) -> bool {
         let is_open = self.has_ended_well() && self.sample.is_none();
-        is_open && !self.captured.is_empty() && !self.incomplete
+        is_open && !self.captured.is_empty() && self.incomplete.is_none()
     }
 
     /// Whether a report adds to what is known, and contradicts nothing.

@@ -3,10 +3,11 @@
 use crate::training::account::Account;
 use crate::training::command::{ServedGroup, TrainingCommand};
 use crate::training::finished::Finished;
-use crate::training::group::{End, Group, Member, Place};
+use crate::training::group::{End, Group, Member, Place, bounded};
+use crate::training::lost::{Lost, remember};
 use crate::training::settings::{JobSettings, Stale};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::Timestamp;
 
 /// Keys of groups that are remembered once they are over.
@@ -62,6 +63,9 @@ pub struct Job {
     pub dropped: Finished,
     /// Programs that are in a batch.
     pub served: Finished,
+    /// The latest members that were lost.
+    #[serde(default)]
+    pub lost: VecDeque<Lost>,
     /// Batches since the last checkpoint.
     pub batches: BTreeMap<u64, Batch>,
     /// Number of the next batch to cut; the first is 1.
@@ -97,6 +101,7 @@ impl Job {
             finished: Finished::default(),
             dropped: Finished::default(),
             served: Finished::default(),
+            lost: VecDeque::new(),
             batches: BTreeMap::new(),
             next_batch: 1,
             requested: 0,
@@ -208,13 +213,18 @@ impl Job {
         }
     }
 
-    pub(crate) fn begin(&mut self, key: &str, program: &str, deadline: Option<Timestamp>) {
+    pub(crate) fn begin(
+        &mut self,
+        key: &str,
+        program: &str,
+        now: Timestamp,
+        deadline: Option<Timestamp>,
+    ) {
         let version = self.version.unwrap_or_default();
         self.withdraw(key);
         if let Some(group) = self.groups.get_mut(key) {
-            group
-                .members
-                .insert(program.into(), Member::begun(version, deadline));
+            let member = Member::begun(version, now, deadline);
+            group.members.insert(program.into(), member);
             self.account.begun += 1;
         }
         self.file(key);
@@ -237,7 +247,13 @@ impl Job {
     }
 
     /// Removes a member; a group that has lost too many returns to the queue.
-    pub(crate) fn lose(&mut self, key: &str, program: &str, end: End) -> Vec<TrainingCommand> {
+    pub(crate) fn lose(
+        &mut self,
+        key: &str,
+        program: &str,
+        end: End,
+        cause: Option<&str>,
+    ) -> Vec<TrainingCommand> {
         self.withdraw(key);
         let mut commands = Vec::new();
         let mut has_failed = false;
@@ -246,7 +262,7 @@ impl Job {
         {
             group.failures += 1;
             has_failed = !group.stale && group.failures > self.settings.failures_max;
-            commands.push(self.account.lost(program, &member, end));
+            commands.push(self.drop_member(key, program, &member, end, cause));
         }
         self.file(key);
         if has_failed {
@@ -265,6 +281,27 @@ impl Job {
         }
         commands.extend(self.drop_if_over(key));
         commands
+    }
+
+    /// Counts a member that is not trained, and remembers why.
+    fn drop_member(
+        &mut self,
+        key: &str,
+        program: &str,
+        member: &Member,
+        end: End,
+        cause: Option<&str>,
+    ) -> TrainingCommand {
+        let of_capture = member.incomplete.as_deref();
+        let cause = cause.or(of_capture.filter(|_| end == End::CaptureFailed));
+        let lost = Lost {
+            group: key.into(),
+            program: program.into(),
+            end,
+            cause: cause.map(bounded),
+        };
+        remember(&mut self.lost, lost);
+        self.account.lost(program, member, end)
     }
 
     /// Removes a member whose program never came to a step: its client left.
@@ -289,7 +326,7 @@ impl Job {
         let members = std::mem::take(&mut group.members);
         let dropped = members
             .iter()
-            .map(|(program, member)| self.account.lost(program, member, End::Cut));
+            .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
         let dropped = dropped.collect();
         self.file(key);
         dropped
@@ -405,10 +442,9 @@ impl Job {
         self.finished.insert(key, KEYS_MAX);
         let group = self.groups.remove(key);
         let members = group.map(|group| group.members).unwrap_or_default();
-        let account = &mut self.account;
         let dropped = members
             .iter()
-            .map(|(p, member)| account.lost(p, member, End::Cut));
+            .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
         dropped.collect()
     }
 

@@ -31,6 +31,7 @@ mod finished;
 mod group;
 mod invariants;
 mod job;
+mod lost;
 mod settings;
 mod state;
 mod wanted;
@@ -42,6 +43,7 @@ pub use event::{MemberRef, TrainingEvent};
 pub use finished::Finished;
 pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
+pub use lost::Lost;
 pub use settings::{
     BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
 };
@@ -107,7 +109,7 @@ impl Training {
         let job = self.state.jobs.get(&member.job);
         let captured = job.is_some_and(|job| job.settings.captured());
         let is_incomplete = known.is_some_and(|m| {
-            let lacks = m.incomplete || (!m.is_direct() && m.captured.is_empty());
+            let lacks = m.incomplete.is_some() || (!m.is_direct() && m.captured.is_empty());
             captured && lacks && m.sample.is_none()
         });
         let end = match whole {
@@ -152,7 +154,7 @@ impl Training {
         if end.is_trained() {
             commands.extend(job.wants(at));
         } else {
-            commands.extend(job.lose(&at.group, &at.program, end));
+            commands.extend(job.lose(&at.group, &at.program, end, None));
         }
         self.carry(commands);
         self.touched.insert(at.job.clone());
@@ -258,7 +260,7 @@ impl Training {
             self.state.deadlines.pop_first();
             let Some((at, end)) = due else { continue };
             if let Some(job) = self.state.jobs.get_mut(&at.job) {
-                let commands = job.lose(&at.group, &at.program, end);
+                let commands = job.lose(&at.group, &at.program, end, None);
                 self.carry(commands);
                 self.touched.insert(at.job);
             }
@@ -306,13 +308,15 @@ impl Training {
                     self.end(member, report);
                 }
             }
-            TrainingEvent::RewardFailed { member, .. } => self.lose(member, End::RewardFailed),
-            TrainingEvent::CaptureFailed { member, .. } => {
+            TrainingEvent::RewardFailed { member, cause } => {
+                self.lose(member, End::RewardFailed, cause);
+            }
+            TrainingEvent::CaptureFailed { member, cause } => {
                 let known = self.state.member(member);
                 let job = self.state.jobs.get(name);
                 let captured = job.is_some_and(|job| job.settings.captured());
                 if captured && known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
-                    self.lose(member, End::CaptureFailed);
+                    self.lose(member, End::CaptureFailed, cause);
                 } else {
                     self.change_job(name, event);
                 }
@@ -321,9 +325,9 @@ impl Training {
         }
     }
 
-    fn lose(&mut self, at: &MemberRef, end: End) {
+    fn lose(&mut self, at: &MemberRef, end: End, cause: &str) {
         let job = self.state.jobs.get_mut(&at.job);
-        let lost = job.map(|job| job.lose(&at.group, &at.program, end));
+        let lost = job.map(|job| job.lose(&at.group, &at.program, end, Some(cause)));
         self.carry(lost.unwrap_or_default());
     }
 
@@ -350,8 +354,8 @@ impl Training {
                 // Its client may have reported its end already.
                 commands.extend(job.wants(member));
             }
-            TrainingEvent::CaptureFailed { member, .. } => {
-                commands = job.change(&member.group, &member.program, |m| m.incomplete = true);
+            TrainingEvent::CaptureFailed { member, cause } => {
+                commands = job.change(&member.group, &member.program, |m| m.lacks_step(cause));
             }
             TrainingEvent::BatchRequested { batch, .. } => {
                 job.requested = job.requested.max(*batch);

@@ -245,7 +245,7 @@ impl State {
             let is_direct = self.held.get(&program).is_some_and(|held| held.direct);
             let timeout = Span::from_secs(job.settings.member_timeout_s);
             let deadline = is_direct.then(|| now + timeout);
-            job.begin(key, &program, deadline);
+            job.begin(key, &program, now, deadline);
             self.deadlines
                 .extend(deadline.map(|deadline| (deadline, program.clone())));
             let member = (name.into(), key.into());

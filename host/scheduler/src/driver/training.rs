@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
+use treadle_core::programs;
 use treadle_core::training::{
     Begun, MemberRef, State, TrainingCommand, TrainingError, TrainingEvent,
 };
@@ -296,7 +297,22 @@ impl DriverHandle {
         &self,
         read: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, DriverStopped> {
-        let read = self.read(move |view| read(view.core.training())).await?;
+        self.training_and_programs(move |state, _| read(state))
+            .await
+    }
+
+    /// Reads the state of training runs and that of programs. What was read is on record when this
+    /// completes.
+    ///
+    /// # Errors
+    /// The driver has stopped.
+    pub async fn training_and_programs<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&State, &programs::State) -> T + Send + 'static,
+    ) -> Result<T, DriverStopped> {
+        let read = self
+            .read(move |view| read(view.core.training(), view.core.programs()))
+            .await?;
         self.recorded().await?;
         Ok(read)
     }

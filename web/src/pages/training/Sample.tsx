@@ -3,11 +3,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { ApiError } from "../../api/client";
-import { firstMessages, type MemberSteps, memberOnRecord, memberSteps } from "../../api/sample";
+import { firstMessages, type MemberSteps, memberSteps } from "../../api/sample";
 import { isGone } from "../../api/training";
 import { count } from "../../format/number";
 import { sentence } from "../../format/text";
-import type { MemberRecord } from "../../model/members";
 import { breakText, figuresOf, stepList, stepsBy } from "../../model/sample";
 import { endText, rewardText } from "../../model/training";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
@@ -20,7 +19,6 @@ export function Sample() {
   const { job, program } = useParams({ from: "/training/$job/members/$program" });
   const { batch } = useSearch({ from: "/training/$job/members/$program" });
   const { data, error, refetch, isFetching } = useQuery(memberSteps(job, program, batch));
-  const { data: member } = useQuery(memberOnRecord(job, program));
   if (isGone(error)) {
     return (
       <div className="page">
@@ -41,9 +39,9 @@ export function Sample() {
       <PageHead
         title={<Text value={program} max={120} />}
         note={
-          member ? (
+          data ? (
             <>
-              group <Text value={member.group} max={120} />
+              group <Text value={data.group} max={120} />
             </>
           ) : undefined
         }
@@ -56,9 +54,9 @@ export function Sample() {
         <ProgramLink program={program} />
       </PageHead>
       {data ? (
-        <Known steps={data} member={member ?? null} />
+        <Known steps={data} />
       ) : error instanceof ApiError && error.code === "member_unknown" ? (
-        <NoSteps error={error} member={member ?? null} />
+        <NoSteps error={error} />
       ) : error ? (
         <Failure error={error} retry={again} />
       ) : (
@@ -80,17 +78,12 @@ function ProgramLink({ program }: { program: string }) {
   );
 }
 
-function NoSteps({ error, member }: { error: ApiError; member: MemberRecord | null }) {
+function NoSteps({ error }: { error: ApiError }) {
   return (
     <Empty icon="training" title="No captured tokens">
       <p>
         <Text value={sentence(error.message)} max={600} />
       </p>
-      {member?.cause ? (
-        <p>
-          On record: <Text value={sentence(member.cause)} max={300} />
-        </p>
-      ) : null}
       <p>
         Tokens are captured of requests that treadle forwards for a job with <code>capture</code>{" "}
         set to <code>tokens</code>, and kept until the member's batch is released.
@@ -99,17 +92,17 @@ function NoSteps({ error, member }: { error: ApiError; member: MemberRecord | nu
   );
 }
 
-function Known({ steps, member }: { steps: MemberSteps; member: MemberRecord | null }) {
+function Known({ steps }: { steps: MemberSteps }) {
   const { context, trained, versions } = useMemo(() => figuresOf(steps), [steps]);
   const [oldest, newest] = [versions[0], versions.at(-1)];
   return (
     <>
       <dl className="stats">
-        <Stat label="Reward" value={rewardText(member?.reward)} />
+        <Stat label="Reward" value={rewardText(steps.reward)} />
         <Stat
           label="End"
-          value={member?.end ? endText(member.end) : "–"}
-          note={member?.cause ? <Text value={member.cause} max={200} /> : undefined}
+          value={steps.end ? endText(steps.end) : "–"}
+          note={steps.incomplete ? <Text value={steps.incomplete} max={200} /> : undefined}
         />
         <Stat
           label="Tokens trained"

@@ -271,7 +271,13 @@ fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
         member: member.clone(),
         cause: "no ids".into(),
     };
-    let lost = |run: &Run| run.job().account.lost[&End::CaptureFailed].members;
+    let lost = |run: &Run| {
+        let lost = run.job().lost.iter();
+        let failed = lost.filter(|lost| lost.cause.as_deref() == Some("no ids"));
+        let on_account = run.job().account.lost[&End::CaptureFailed].members;
+        assert_eq!(failed.count() as u64, on_account);
+        on_account
+    };
     let mut run = Run::new(settings());
     let program = run.open("a");
     let member = Run::member("a", &program);
@@ -309,12 +315,13 @@ fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
 
 #[test]
 fn a_member_with_too_many_captured_steps_is_incomplete() {
-    let mut member = Member::begun(0, None);
+    let mut member = Member::begun(0, Timestamp::default(), None);
     for step in 0..=CAPTURED_MAX as u64 {
-        assert!(!member.incomplete);
+        assert_eq!(member.incomplete, None);
         member.captured(StepId(step));
     }
-    assert!(member.incomplete);
+    let cause = member.incomplete.as_deref().unwrap_or_default();
+    assert!(cause.contains("10000"), "{cause}");
     assert_eq!(member.captured.len(), CAPTURED_MAX);
 }
 
