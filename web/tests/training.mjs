@@ -5,18 +5,18 @@ import { api, excessWidth, open, violations } from "./harness.mjs";
 
 const JOB = `training-${Date.now()}`;
 
-async function told(method, path, body) {
-  const answer = await api(`/api/v1/jobs/${JOB}${path}`, { method, body: JSON.stringify(body) });
+async function told(method, path, body, job = JOB) {
+  const answer = await api(`/api/v1/jobs/${job}${path}`, { method, body: JSON.stringify(body) });
   const text = await answer.text();
   assert.equal(answer.status, 200, `${method} ${path}: ${text}`);
   return JSON.parse(text);
 }
 
 /** Begins a member of a group and reports its end. */
-async function member(group, name, report) {
-  const program = `${JOB}-${name}`;
-  await told("POST", "/members", { program, group, wait_s: 10 });
-  await told("PUT", `/members/${program}`, { turns: 1, ...report });
+async function member(group, name, report, job = JOB) {
+  const program = `${job}-${name}`;
+  await told("POST", "/members", { program, group, wait_s: 10 }, job);
+  await told("PUT", `/members/${program}`, { turns: 1, ...report }, job);
 }
 
 /** The job with a batch; a second group can't begin before new weights. */
@@ -74,6 +74,45 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   await page.setViewportSize({ width: 375, height: 800 });
   assert.ok((await excessWidth(page)) <= 0);
   assert.equal((await told("GET", "")).next_batch, 2);
+  await done();
+});
+
+test("programs are listed by group, with the spread of rewards and the straggler", async () => {
+  const settings = { group_size: 4, batch_groups: 1, lag_max: 9, pipeline: 1 };
+  const grouped = `${JOB}-grouped`;
+  await told("PUT", "", settings, grouped);
+  await told("POST", "/groups", { groups: [{ group: "g1" }, { group: "g2" }] }, grouped);
+  await member("g1", "low", { end: "completed", reward: 0.25, tokens: 5 }, grouped);
+  await member("g1", "high", { end: "completed", reward: 1, tokens: 7 }, grouped);
+  await member("g1", "out", { end: "engine_failed" }, grouped);
+  for (const name of ["first", "second"]) {
+    const program = `${grouped}-${name}`;
+    await told("POST", "/members", { program, group: "g1", wait_s: 10 }, grouped);
+  }
+  const { page, done } = await open("/console/programs");
+  await page.getByLabel("Job").selectOption("");
+  await page.getByRole("button", { name: "By group" }).click();
+  await page.getByLabel("Training job").selectOption(grouped);
+  const groups = page.getByRole("table", { name: "Groups" });
+  const row = groups.getByRole("row", { name: "g1" });
+  await row.getByRole("img", { name: "Rewards: 2 from 0.25 to 1, mean 0.625" }).waitFor();
+  await row.getByText("2 of 4").waitFor();
+  await row.getByRole("link", { name: `${grouped}-first` }).waitFor();
+  assert.equal(await groups.getByText("g2").count(), 0);
+
+  await row.getByText("g1").click();
+  await page.waitForURL(/group=g1/);
+  await groups
+    .getByRole("row", { name: `${grouped}-out` })
+    .getByText("engine failed")
+    .waitFor();
+  const second = groups.getByRole("row", { name: `${grouped}-second` });
+  await second.getByText("running").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.setViewportSize({ width: 375, height: 800 });
+  assert.ok((await excessWidth(page)) <= 0);
+  await page.getByRole("button", { name: "By group" }).click();
+  await page.getByRole("table", { name: "Programs" }).waitFor();
   await done();
 });
 

@@ -4,7 +4,7 @@ use crate::app::{JobName, TrainingApp, stopped};
 use crate::jobs::end_text;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
@@ -34,6 +34,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 struct GroupQuery {
     /// Only the group of this key.
     group: Option<String>,
+    /// Only groups with members, and without those that are too old to be trained.
+    #[serde(default)]
+    #[param(required = false)]
+    begun: bool,
     /// Only those with a greater key: `next` of the previous page.
     after: Option<String>,
     /// Maximum number of groups; default 100. A page has fewer if they have more than 4,096
@@ -184,11 +188,27 @@ impl OpenGroup {
     }
 }
 
+/// The groups that a query is for, by key.
+fn matching<'a>(
+    query: &'a GroupQuery,
+    job: &'a Job,
+) -> Box<dyn Iterator<Item = (&'a str, &'a Group)> + 'a> {
+    if !query.begun {
+        let groups = job.groups.range::<str, _>(query.range());
+        return Box::new(groups.map(|(key, group)| (&**key, group)));
+    }
+    // Few of a job's groups have begun.
+    let begun: BTreeSet<&str> = job.begun.iter().map(|(_, key)| &**key).collect();
+    let keys: Vec<&str> = begun.range::<str, _>(query.range()).copied().collect();
+    let groups = keys.into_iter();
+    Box::new(groups.filter_map(|key| Some((key, job.groups.get(key)?))))
+}
+
 fn page(query: &GroupQuery, job: &Job, programs: &programs::State) -> OpenGroups {
     let limit = page_limit(query.limit) as usize;
     let mut page = OpenGroups::default();
     let mut members = 0;
-    for (key, group) in job.groups.range::<str, _>(query.range()) {
+    for (key, group) in matching(query, job) {
         members += group.members.len();
         if page.groups.len() == limit || (members > MEMBERS_MAX && !page.groups.is_empty()) {
             page.next = page.groups.last().map(|last| last.group.clone());

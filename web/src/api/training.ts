@@ -184,11 +184,12 @@ function readJob(job: string, signal: AbortSignal): Promise<TrainingJob> {
   return read(`${JOBS}/{job}`, { job }, {}, signal);
 }
 
-export const trainingGroups = (job: string) =>
+/** The groups that are in no batch, or only those of them with members. */
+export const trainingGroups = (job: string, begun = false) =>
   infiniteQueryOptions({
-    queryKey: ["trainingGroups", job],
+    queryKey: ["trainingGroups", job, begun],
     queryFn: ({ pageParam, signal }) => {
-      const query = { after: pageParam, limit: GROUPS_PAGE };
+      const query = { begun, after: pageParam, limit: GROUPS_PAGE };
       return read<GroupsPage>(`${JOBS}/{job}/groups`, { job }, query, signal);
     },
     initialPageParam: null as string | null,

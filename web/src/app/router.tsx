@@ -44,7 +44,7 @@ const overview = createRoute({
 const programs = createRoute({
   getParentRoute: () => root,
   path: "/programs",
-  validateSearch: texts("job", "status", "worker", "parent", "sort", "find"),
+  validateSearch: texts("job", "status", "worker", "parent", "sort", "find", "by", "group"),
   component: lazyRouteComponent(() => import("../pages/programs/Programs"), "Programs"),
 });
 const program = createRoute({

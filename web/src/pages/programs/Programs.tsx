@@ -10,13 +10,36 @@ import { useFeed } from "../../live/hooks";
 import { DataTable } from "../../ui/DataTable";
 import { Command, Empty, Failure, Loading, PageHead } from "../../ui/Panel";
 import { columnsFor } from "./columns";
-import { Filters } from "./Filters";
+import { Filters, GroupFilters, type ProgramSearch } from "./Filters";
+import { Groups } from "./Groups";
 
 const REFRESH_MS = 3000;
 const DEFAULT_SORT = "-created_at_us";
 
 export function Programs() {
   const search = useSearch({ from: "/programs" });
+  const isByGroup = search.by === "group";
+  return (
+    <div className="page fill">
+      <PageHead
+        title="Programs"
+        note="One agent trajectory each: its steps, its tool calls, and every decision about it."
+      />
+      {isByGroup ? <GroupFilters search={search} /> : <Filters search={search} />}
+      {!isByGroup ? <All search={search} /> : search.job ? <Groups job={search.job} /> : <NoJob />}
+    </div>
+  );
+}
+
+function NoJob() {
+  return (
+    <Empty icon="training" title="No training job chosen">
+      <p>Programs have groups if they are members of a training run: choose one above.</p>
+    </Empty>
+  );
+}
+
+function All({ search }: { search: ProgramSearch }) {
   const navigate = useNavigate({ from: "/programs" });
   const { job, status, worker, parent, sort, find } = search;
   const { data: workerData } = useQuery(workers);
@@ -36,12 +59,7 @@ export function Programs() {
   }, [fetchNextPage, hasNextPage, isFetchingNextPage]);
   const filtered = Boolean(job || status || worker || parent || find);
   return (
-    <div className="page fill">
-      <PageHead
-        title="Programs"
-        note="One agent trajectory each: its steps, its tool calls, and every decision about it."
-      />
-      <Filters search={search} />
+    <>
       {list.isPending ? (
         <Loading rows={8} />
       ) : list.isError && !list.data ? (
@@ -63,7 +81,7 @@ export function Programs() {
           footer={footer(rows.length, hasNextPage)}
         />
       )}
-    </div>
+    </>
   );
 }
 
