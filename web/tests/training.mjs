@@ -19,13 +19,20 @@ async function member(group, name, report, job = JOB) {
   await told("PUT", `/members/${program}`, { turns: 1, ...report }, job);
 }
 
+/** Two steps with nothing in common. */
+const BROKEN = {
+  steps: [1, 9].map((id) => ({
+    ...{ prompt: Array(4).fill(id), output: Array(6).fill(5), logprobs: Array(6).fill(-1) },
+  })),
+};
+
 /** The job with a batch; a second group can't begin before new weights. */
 async function declare() {
   const settings = { group_size: 2, batch_groups: 1, lag_max: 0, pipeline: 0 };
   await told("PUT", "", settings);
   await told("POST", "/groups", { groups: [{ group: "p1" }, { group: "p2" }] });
   await member("p1", "lost", { end: "environment_failed", tokens: 5 });
-  await member("p1", "a", { end: "completed", reward: 1, tokens: 12 });
+  await member("p1", "a", { end: "completed", reward: 1, sample: BROKEN });
   await member("p1", "b", { end: "truncated", reward: 0, tokens: 8 });
   assert.equal((await told("GET", "/batches/1?wait_s=10")).ready, true);
 }
@@ -47,6 +54,7 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   await page.waitForURL(new RegExp(`training/${JOB}$`));
   await page.waitForSelector("text=The rollouts wait for weights");
   await page.waitForSelector("td >> text=Lost: environment failed");
+  await page.getByRole("row", { name: "Breaks: other 1" }).waitFor();
 
   await train();
   const batch = page.locator("tr.row-link", { hasText: "batch 1" });

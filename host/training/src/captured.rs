@@ -164,6 +164,7 @@ async fn report_of(
         reward: None,
         sample: Some(sample.into()),
         version: checked.versions.map(|(oldest, _)| oldest),
+        breaks: checked.breaks,
         info: None,
     })
 }

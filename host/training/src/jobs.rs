@@ -145,6 +145,9 @@ struct TrainingAccount {
     served: TrainingTally,
     /// Those that were lost, by reason.
     lost: BTreeMap<String, TrainingTally>,
+    /// Steps of samples on record that continue no earlier one of their member, by why they don't:
+    /// repeated, rerendered, edited, compacted, volatile or other.
+    breaks: BTreeMap<String, u64>,
     /// Groups that returned to the queue.
     returned: u64,
     /// Groups that are not tried again.
@@ -192,6 +195,11 @@ impl TrainingAccount {
             served: TrainingTally::of(&account.served),
             lost: lost
                 .map(|(end, tally)| (end_text(*end).to_owned(), TrainingTally::of(tally)))
+                .collect(),
+            breaks: account
+                .breaks
+                .iter()
+                .map(|(kind, steps)| (kind.to_string(), *steps))
                 .collect(),
             returned: account.returned,
             never_served: account.never_served,

@@ -291,6 +291,10 @@ async fn end(
             .as_ref()
             .and_then(|c| c.versions)
             .map(|(oldest, _)| oldest),
+        breaks: checked
+            .as_ref()
+            .map(|c| c.breaks.clone())
+            .unwrap_or_default(),
         sample: checked
             .as_ref()
             .map(|c| digest_text(&digest(&c.sequences)).into()),

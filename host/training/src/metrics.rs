@@ -73,21 +73,38 @@ const COUNTERS: [Metric; 3] = [
     ),
 ];
 
+const BREAKS: &str = "treadle_training_breaks_total";
+
+/// What a job's metrics are made of.
+struct Row {
+    labels: String,
+    /// One for each gauge and counter.
+    values: Vec<u64>,
+    breaks: Vec<(Box<str>, u64)>,
+}
+
+impl Row {
+    fn of(name: &str, job: &Job) -> Self {
+        let metrics = GAUGES.iter().chain(&COUNTERS);
+        let breaks = job.account.breaks.iter();
+        Self {
+            labels: labels(name),
+            values: metrics.map(|(_, _, value)| value(job)).collect(),
+            breaks: breaks.map(|(kind, steps)| (kind.clone(), *steps)).collect(),
+        }
+    }
+}
+
 impl TrainingApp {
     /// Metrics of the jobs that a caller may see, in Prometheus' text format.
     pub async fn metrics(&self, principal: &Principal) -> String {
         let tenant = principal.tenant.tenant.clone();
         let all = principal.root;
         let rows = self.driver.training(move |state| {
-            let values = |job: &Job| {
-                let metrics = GAUGES.iter().chain(&COUNTERS);
-                metrics.map(|(_, _, value)| value(job)).collect()
-            };
             let jobs = state.jobs.iter();
             let shown = jobs.filter(|(name, _)| all || tenant.outside(name).is_some());
-            shown
-                .map(|(name, job)| (labels(name), values(job)))
-                .collect::<Vec<(String, Vec<u64>)>>()
+            let rows = shown.map(|(name, job)| Row::of(name, job));
+            rows.collect::<Vec<Row>>()
         });
         // A driver that stopped, or that waits for the store, has no metrics.
         let rows = timeout(READ_MAX, rows).await;
@@ -100,8 +117,16 @@ impl TrainingApp {
                 "counter"
             };
             text.head(name, kind, help);
-            for (labels, values) in &rows {
-                text.row(name, labels, values[index]);
+            for row in &rows {
+                text.row(name, &row.labels, row.values[index]);
+            }
+        }
+        let help = "Steps of samples that continue no earlier one of their member.";
+        text.head(BREAKS, "counter", help);
+        for row in &rows {
+            for (kind, steps) in &row.breaks {
+                let labels = format!("{},kind=\"{}\"", row.labels, escape(kind));
+                text.row(BREAKS, &labels, *steps);
             }
         }
         text.into_string()

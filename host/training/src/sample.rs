@@ -1,6 +1,7 @@
 //! Samples that clients send: steps with tokens, checked and merged into sequences.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use treadle_samples::{
     Assembly, Delivery, Exclusion, Sampled, Scored, Sequence, Span, Step, VersionRange, assemble,
 };
@@ -62,6 +63,8 @@ pub(crate) struct Checked {
     pub turns: u32,
     /// Versions of its oldest and its newest token.
     pub versions: Option<(u64, u64)>,
+    /// Steps that continue no earlier one, by why they don't.
+    pub breaks: BTreeMap<Box<str>, u32>,
 }
 
 impl SampleRequest {
@@ -104,6 +107,10 @@ impl Checked {
                 return Err(format!("step {number} can't be trained: {fault}"));
             }
         }
+        let mut breaks = BTreeMap::new();
+        for (_, kind) in &assembly.breaks {
+            *breaks.entry(Box::from(kind.name())).or_default() += 1;
+        }
         let sequences = assembly.sequences.into_iter();
         let sequences: Vec<Scored> = sequences
             .map(|sequence| scored(sequence, steps, versions))
@@ -121,6 +128,7 @@ impl Checked {
             tokens,
             turns,
             versions,
+            breaks,
         })
     }
 }
@@ -210,6 +218,18 @@ mod tests {
         assert_eq!(versions.collect::<Vec<_>>(), [(2, 4, 3), (5, 6, 4)]);
         assert_eq!((checked.tokens, checked.turns), (3, 2));
         assert_eq!(checked.versions, Some((3, 4)));
+        assert!(checked.breaks.is_empty());
+    }
+
+    #[test]
+    fn steps_that_continue_no_earlier_one_are_counted_by_why() {
+        let step = |prompt: &[u32]| json!({"prompt": prompt, "output": [9], "logprobs": [-0.1]});
+        let [long, edited]: [Vec<u32>; 2] =
+            [1, 2].map(|third| [vec![5; 40], vec![third; 40]].concat());
+        let checked = check(&json!([step(&long), step(&edited), step(&[7, 7])]));
+        let breaks = checked.expect("it can be trained").breaks;
+        let counted: Vec<(&str, u32)> = breaks.iter().map(|(kind, n)| (&**kind, *n)).collect();
+        assert_eq!(counted, [("edited", 1), ("other", 1)]);
     }
 
     #[test]

@@ -56,6 +56,8 @@ export interface BiasAccount {
   served: MemberTally;
   /** By how members ended. */
   lost: Record<string, MemberTally>;
+  /** Steps of samples that continue no earlier one, by why they don't. */
+  breaks: Record<string, number>;
   returned: number;
   never_served: number;
   surplus: number;

@@ -82,7 +82,7 @@ test("the account has means over members, and losses by reason", () => {
   const account: BiasAccount = {
     ...{ begun: 5, finished: tally(2, 30, 4, 0.5), served: tally(0, 0, 0, null) },
     lost: { environment_failed: tally(1, 7, 1, null) },
-    ...{ returned: 0, never_served: 0, surplus: 0, lag: 1 },
+    ...{ breaks: {}, returned: 0, never_served: 0, surplus: 0, lag: 1 },
   };
   const rows = accountRows(account).map(Object.values);
   expect(rows).toEqual([

@@ -45,6 +45,9 @@ pub struct Account {
     pub served: Tally,
     /// Members that were lost, by reason.
     pub lost: BTreeMap<End, Tally>,
+    /// Steps of samples on record that continue no earlier one of their member, by why they don't.
+    #[serde(default)]
+    pub breaks: BTreeMap<Box<str>, u64>,
     /// Groups that returned to the queue.
     pub returned: u64,
     /// Groups that returned too often and are not tried again.
@@ -55,7 +58,19 @@ pub struct Account {
     pub lag: u64,
 }
 
+/// Kinds of breaks that are told apart.
+const KINDS_MAX: usize = 16;
+
 impl Account {
+    /// Counts the breaks of a sample that is on record now.
+    pub(crate) fn merged(&mut self, breaks: &BTreeMap<Box<str>, u32>) {
+        for (kind, steps) in breaks {
+            if self.breaks.len() < KINDS_MAX || self.breaks.contains_key(kind) {
+                *self.breaks.entry(kind.clone()).or_default() += u64::from(*steps);
+            }
+        }
+    }
+
     /// Counts a member that is not trained.
     pub(crate) fn lost(&mut self, program: &str, member: &Member, end: End) -> TrainingCommand {
         if member.has_ended_well() {

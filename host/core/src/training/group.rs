@@ -83,6 +83,9 @@ pub struct Report {
     /// The oldest version of any of the sample's tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
+    /// Steps of the sample that continue no earlier one, by why they don't.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub breaks: BTreeMap<Box<str>, u32>,
     /// Digest of what else the client said of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<Box<str>>,
@@ -98,6 +101,7 @@ impl Report {
             reward: None,
             sample: None,
             version: None,
+            breaks: BTreeMap::new(),
             info: None,
         }
     }

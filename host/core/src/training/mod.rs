@@ -128,7 +128,7 @@ impl Training {
         let timeout = Span::from_secs(job.settings.member_timeout_s);
         let (rewarded, captured) = (job.settings.rewarded, job.settings.captured());
         let end = report.end;
-        let mut deadline = None;
+        let (mut deadline, mut merged) = (None, false);
         let mut commands = job.change(&at.group, &at.program, |member| {
             if member.end.is_none() {
                 (member.tokens, member.turns) = (report.tokens, report.turns);
@@ -136,6 +136,7 @@ impl Training {
                 member.end = end.is_trained().then_some(end);
             }
             if report.sample.is_some() && member.sample.is_none() {
+                merged = true;
                 member.sample.clone_from(&report.sample);
                 member.tokens = report.tokens;
                 member.version = report
@@ -149,6 +150,9 @@ impl Training {
                 member.deadline = deadline;
             }
         });
+        if merged {
+            job.account.merged(&report.breaks);
+        }
         let due = deadline.map(|deadline| (deadline, at.program.clone()));
         self.state.deadlines.extend(due);
         if end.is_trained() {

@@ -1,12 +1,13 @@
 // The bias account: what became of members, and what batches leave out.
 import type { BiasAccount } from "../../api/training";
 import { count, short } from "../../format/number";
+import { breakText } from "../../model/sample";
 import { accountRows, rewardText } from "../../model/training";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
 
 export function Account({ account }: { account: BiasAccount }) {
-  const { returned, never_served, surplus } = account;
+  const { breaks, returned, never_served, surplus } = account;
   return (
     <Panel title="Bias account" note="if those that were lost differ, batches are biased" flush>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may scroll sideways */}
@@ -36,6 +37,9 @@ export function Account({ account }: { account: BiasAccount }) {
             <Sum what="Groups that returned to the queue" value={returned} />
             <Sum what="Prompts that were never served" value={never_served} />
             <Sum what="Surplus programs" value={surplus} />
+            {Object.entries(breaks).map(([kind, steps]) => (
+              <Sum key={kind} what={`Breaks: ${kind}`} title={breakText(kind)} value={steps} />
+            ))}
           </tbody>
         </table>
       </div>
@@ -43,10 +47,12 @@ export function Account({ account }: { account: BiasAccount }) {
   );
 }
 
-function Sum({ what, value }: { what: string; value: number }) {
+function Sum({ what, value, title }: { what: string; value: number; title?: string }) {
   return (
-    <tr>
-      <td>{what}</td>
+    <tr title={title}>
+      <td>
+        <Text value={what} max={60} />
+      </td>
       <td className="num">{count(value)}</td>
       <td colSpan={3} />
     </tr>

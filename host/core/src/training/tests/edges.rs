@@ -1,6 +1,7 @@
 //! What goes wrong at the edges: clients that leave, programs that come back, trainers that retry.
 
 use super::*;
+use std::collections::BTreeMap;
 use treadle_model::StepId;
 
 /// One sample of each prompt first: none of the groups would ever be complete if members, not
@@ -255,10 +256,14 @@ fn samples_are_assembled_from_captured_steps_before_rewards_are_computed() {
     assert!(run.scored.is_empty(), "there is no sample yet");
     let report = Report {
         sample: Some("s".into()),
+        breaks: BTreeMap::from([("edited".into(), 2)]),
         ..Report::of(End::Completed, 3, 1)
     };
-    run.event(&TrainingEvent::MemberEnded { member, report });
+    let ended = TrainingEvent::MemberEnded { member, report };
+    run.event(&ended);
     assert_eq!(run.scored, [program]);
+    run.event(&ended);
+    assert_eq!(run.job().account.breaks["edited"], 2, "counted once");
 }
 
 #[test]
