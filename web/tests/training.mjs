@@ -30,7 +30,7 @@ const BROKEN = {
 async function declare() {
   const settings = { group_size: 2, batch_groups: 1, lag_max: 0, pipeline: 0 };
   await told("PUT", "", settings);
-  await told("POST", "/groups", { groups: [{ group: "p1" }, { group: "p2" }] });
+  await told("POST", "/groups", { groups: [{ group: "p1", domain: "math" }, { group: "p2" }] });
   await member("p1", "lost", { end: "environment_failed", tokens: 5 });
   await member("p1", "a", { end: "completed", reward: 1, sample: BROKEN });
   await member("p1", "b", { end: "truncated", reward: 0, tokens: 8 });
@@ -55,6 +55,7 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   await page.waitForSelector("text=The rollouts wait for weights");
   await page.waitForSelector("td >> text=Lost: environment failed");
   await page.getByRole("row", { name: "Breaks: other 1" }).waitFor();
+  await page.getByRole("row", { name: "math 3 2 2 1 10 / 10 0.5 / 0.5" }).waitFor();
 
   await train();
   const batch = page.locator("tr.row-link", { hasText: "batch 1" });

@@ -8,8 +8,8 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
-use treadle_core::training::{GROUP_SIZE_MAX, TrainingError, TrainingEvent};
-use treadle_endpoints::arguments::{InPath, Verbatim, name};
+use treadle_core::training::{DOMAIN_BYTES_MAX, GROUP_SIZE_MAX, TrainingError, TrainingEvent};
+use treadle_endpoints::arguments::{InPath, Verbatim, name, optional};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, post};
 use treadle_http::refuse;
@@ -50,6 +50,9 @@ struct GroupRequest {
     /// Any JSON of at most 1 MiB, which comes back with members and batches.
     #[schema(value_type = Object)]
     content: Option<Json>,
+    /// What its prompt is from, such as `math`, in at most 64 bytes: the bias account is kept by it
+    /// too.
+    domain: Option<String>,
 }
 
 /// What became of a submission.
@@ -77,7 +80,7 @@ async fn submit(
     }
     let mut keys = Vec::with_capacity(request.groups.len());
     for group in &request.groups {
-        check_size(group)?;
+        check(group)?;
         keys.push(name("group", group.group.clone())?.to_string());
     }
     let known = app.read_job(&job, move |found| {
@@ -96,12 +99,18 @@ async fn submit(
     Ok(axum::Json(GroupsSubmitted { new, known }))
 }
 
-fn check_size(group: &GroupRequest) -> Result<(), Response> {
+fn check(group: &GroupRequest) -> Result<(), Response> {
     let size = group.size.unwrap_or(1);
-    if (1..=GROUP_SIZE_MAX).contains(&size) {
-        return Ok(());
+    if !(1..=GROUP_SIZE_MAX).contains(&size) {
+        return Err(refused(&TrainingError::GroupSize(size)));
     }
-    Err(refused(&TrainingError::GroupSize(size)))
+    if let Some(domain) = optional("domain", group.domain.clone())? {
+        let length = domain.as_str().len();
+        if length > DOMAIN_BYTES_MAX {
+            return Err(refused(&TrainingError::Domain(length)));
+        }
+    }
+    Ok(())
 }
 
 /// Stores the contents of groups, then submits them.
@@ -136,6 +145,7 @@ async fn add(
             group: group.group.into(),
             size: group.size,
             content: digest.map(Into::into),
+            domain: group.domain.map(Into::into),
         });
     }
     if !payloads.is_empty() {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
 use treadle_core::training::{
-    Account, Capture, End, Job, JobSettings, Stale, Tally, TrainingEvent,
+    Account, Capture, End, Job, JobSettings, Outcomes, Stale, Tally, TrainingEvent,
 };
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
@@ -134,9 +134,9 @@ struct TrainingJob {
     account: TrainingAccount,
 }
 
-/// What became of the members of a job.
+/// What became of members.
 #[derive(Serialize, ToSchema)]
-struct TrainingAccount {
+struct MemberOutcomes {
     /// Members that began.
     begun: u64,
     /// Those that came to an end of their own.
@@ -145,6 +145,29 @@ struct TrainingAccount {
     served: TrainingTally,
     /// Those that were lost, by reason.
     lost: BTreeMap<String, TrainingTally>,
+}
+
+impl MemberOutcomes {
+    fn of(outcomes: &Outcomes) -> Self {
+        let lost = outcomes.lost.iter();
+        let lost = lost.map(|(end, tally)| (end_text(*end).to_owned(), TrainingTally::of(tally)));
+        Self {
+            begun: outcomes.begun,
+            finished: TrainingTally::of(&outcomes.finished),
+            served: TrainingTally::of(&outcomes.served),
+            lost: lost.collect(),
+        }
+    }
+}
+
+/// What became of the members of a job.
+#[derive(Serialize, ToSchema)]
+struct TrainingAccount {
+    /// All members.
+    #[serde(flatten)]
+    all: MemberOutcomes,
+    /// Those of groups with a domain, by that: the first 64 domains, and all others as `other`.
+    domains: BTreeMap<String, MemberOutcomes>,
     /// Steps of samples on record that continue no earlier one of their member, by why they don't:
     /// repeated, rerendered, edited, compacted, volatile or other.
     breaks: BTreeMap<String, u64>,
@@ -188,14 +211,11 @@ impl TrainingTally {
 
 impl TrainingAccount {
     fn of(account: &Account) -> Self {
-        let lost = account.lost.iter();
+        let domains = account.domains.iter();
+        let domains = domains.map(|(name, own)| (name.to_string(), MemberOutcomes::of(own)));
         Self {
-            begun: account.begun,
-            finished: TrainingTally::of(&account.finished),
-            served: TrainingTally::of(&account.served),
-            lost: lost
-                .map(|(end, tally)| (end_text(*end).to_owned(), TrainingTally::of(tally)))
-                .collect(),
+            all: MemberOutcomes::of(&account.all),
+            domains: domains.collect(),
             breaks: account
                 .breaks
                 .iter()

@@ -64,12 +64,15 @@ const COUNTERS: [Metric; 3] = [
     (
         "treadle_training_members_served_total",
         "Members in batches.",
-        |job| job.account.served.members,
+        |job| job.account.all.served.members,
     ),
     (
         "treadle_training_members_lost_total",
         "Members that failed or were cut.",
-        |job| job.account.lost.values().map(|tally| tally.members).sum(),
+        |job| {
+            let lost = job.account.all.lost.values();
+            lost.map(|tally| tally.members).sum()
+        },
     ),
 ];
 

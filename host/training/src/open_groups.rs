@@ -71,6 +71,9 @@ struct OpenGroups {
 struct OpenGroup {
     /// Its key.
     group: String,
+    /// What its prompt is from; absent if that was not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
     /// queued, running, ready, or stale: it is too old to be trained and runs on.
     state: &'static str,
     /// Number of its members once it has all.
@@ -173,6 +176,7 @@ impl OpenGroup {
         let count = |has: fn(&GroupMember) -> bool| members.iter().filter(|m| has(m)).count();
         Self {
             group: key.to_owned(),
+            domain: group.domain.as_deref().map(str::to_owned),
             state,
             size: group.size,
             begun: members.len(),

@@ -78,7 +78,7 @@ fn code(error: &TrainingError) -> ErrorCode {
         | TrainingError::VersionFalls { .. }
         | TrainingError::VersionAhead { .. }
         | TrainingError::Loaded(_) => ErrorCode::VersionConflict,
-        TrainingError::GroupSize(_) => ErrorCode::InvalidField,
+        TrainingError::GroupSize(_) | TrainingError::Domain(_) => ErrorCode::InvalidField,
         TrainingError::BatchAhead { .. } => ErrorCode::BatchAhead,
         TrainingError::Released { .. } => ErrorCode::BatchReleased,
     }

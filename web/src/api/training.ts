@@ -50,12 +50,19 @@ export interface TrainingWait {
   message: string;
 }
 
-export interface BiasAccount {
+/** What became of members. */
+export interface MemberOutcomes {
   begun: number;
   finished: MemberTally;
   served: MemberTally;
   /** By how members ended. */
   lost: Record<string, MemberTally>;
+}
+
+/** What became of all members of a job. */
+export interface BiasAccount extends MemberOutcomes {
+  /** What became of those of groups with a domain. */
+  domains: Record<string, MemberOutcomes>;
   /** Steps of samples that continue no earlier one, by why they don't. */
   breaks: Record<string, number>;
   returned: number;

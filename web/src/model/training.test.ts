@@ -4,6 +4,7 @@ import {
   accountRows,
   batchLines,
   batchNumbers,
+  domainRows,
   endText,
   figuresOf,
   memberRows,
@@ -82,14 +83,24 @@ test("the account has means over members, and losses by reason", () => {
   const account: BiasAccount = {
     ...{ begun: 5, finished: tally(2, 30, 4, 0.5), served: tally(0, 0, 0, null) },
     lost: { environment_failed: tally(1, 7, 1, null) },
+    domains: {
+      math: { begun: 4, finished: tally(2, 30, 4, 0.5), served: tally(1, 9, 2, 1), lost: {} },
+    },
     ...{ breaks: {}, returned: 0, never_served: 0, surplus: 0, lag: 1 },
   };
+  account.domains.code = { ...account, lost: { ...account.lost, cut: tally(2, 0, 0, null) } };
   const rows = accountRows(account).map(Object.values);
   expect(rows).toEqual([
     ["Begun", 5, null, null, null],
     ["Finished", 2, 0.5, 15, 2],
     ["Served in a batch", 0, null, null, null],
     ["Lost: environment failed", 1, null, 7, 1],
+  ]);
+  const math = { tokens: { finished: 15, served: 9 }, reward: { finished: 0.5, served: 1 } };
+  const code = { tokens: { finished: 15, served: null }, reward: { finished: 0.5, served: null } };
+  expect(domainRows(account)).toEqual([
+    { domain: "math", begun: 4, finished: 2, served: 1, lost: 0, ...math },
+    { domain: "code", begun: 5, finished: 2, served: 0, lost: 3, ...code },
   ]);
 });
 

@@ -119,6 +119,27 @@ function rowOf(what: string, { members, tokens, turns, reward_mean }: MemberTall
   };
 }
 
+export interface DomainRow {
+  domain: string;
+  begun: number;
+  finished: number;
+  served: number;
+  lost: number;
+  /** Means over the members that finished, and over those in a batch. */
+  tokens: { finished: number | null; served: number | null };
+  reward: { finished: number | null; served: number | null };
+}
+
+/** What became of the members of each domain: where it differs, batches are biased. */
+export function domainRows({ domains }: BiasAccount): DomainRow[] {
+  return Object.entries(domains).map(([domain, { begun, finished, served, lost }]) => ({
+    ...{ domain, begun, finished: finished.members, served: served.members },
+    lost: Object.values(lost).reduce((sum, { members }) => sum + members, 0),
+    tokens: { finished: rowOf("", finished).tokensMean, served: rowOf("", served).tokensMean },
+    reward: { finished: finished.reward_mean, served: served.reward_mean },
+  }));
+}
+
 /** How a member ended, in words. */
 export function endText(end: string): string {
   return end.replaceAll("_", " ");

@@ -1,10 +1,10 @@
 //! The bias account: what was begun, finished and served, so that what a policy leaves out of
 //! training shows.
 
-use crate::training::command::TrainingCommand;
 use crate::training::group::{End, Group, Member};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::iter;
 
 /// Sums over members. Means come from dividing by `members`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,9 +34,9 @@ impl Tally {
     }
 }
 
-/// What became of the members of a job since it was declared.
+/// What became of members.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Account {
+pub struct Outcomes {
     /// Members that began.
     pub begun: u64,
     /// Members that came to an end of their own, counted when they leave their group.
@@ -45,6 +45,15 @@ pub struct Account {
     pub served: Tally,
     /// Members that were lost, by reason.
     pub lost: BTreeMap<End, Tally>,
+}
+
+/// What became of the members of a job since it was declared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// All members.
+    pub all: Outcomes,
+    /// Those of groups with a domain, by that; of the 65th domain and later ones under [`OTHER`].
+    pub domains: BTreeMap<Box<str>, Outcomes>,
     /// Steps of samples on record that continue no earlier one of their member, by why they don't.
     #[serde(default)]
     pub breaks: BTreeMap<Box<str>, u64>,
@@ -58,6 +67,10 @@ pub struct Account {
     pub lag: u64,
 }
 
+/// Domains of a job that are told apart.
+const DOMAINS_MAX: usize = 64;
+/// The domain of members whose own is one too many.
+pub const OTHER: &str = "other";
 /// Kinds of breaks that are told apart.
 const KINDS_MAX: usize = 16;
 
@@ -71,15 +84,28 @@ impl Account {
         }
     }
 
+    /// The sums that a member of this domain counts in.
+    fn sums(&mut self, domain: Option<&str>) -> impl Iterator<Item = &mut Outcomes> {
+        let own = domain.map(|domain| {
+            let is_full = self.domains.len() >= DOMAINS_MAX && !self.domains.contains_key(domain);
+            let name = if is_full { OTHER } else { domain };
+            self.domains.entry(name.into()).or_default()
+        });
+        iter::once(&mut self.all).chain(own)
+    }
+
+    /// Counts a member that begins.
+    pub(crate) fn begun(&mut self, domain: Option<&str>) {
+        self.sums(domain).for_each(|sums| sums.begun += 1);
+    }
+
     /// Counts a member that is not trained.
-    pub(crate) fn lost(&mut self, program: &str, member: &Member, end: End) -> TrainingCommand {
-        if member.has_ended_well() {
-            self.finished.add(member);
-        }
-        self.lost.entry(end).or_default().add(member);
-        TrainingCommand::DropMember {
-            program: program.into(),
-            running: member.end.is_none() && end == End::Cut,
+    pub(crate) fn lost(&mut self, domain: Option<&str>, member: &Member, end: End) {
+        for sums in self.sums(domain) {
+            if member.has_ended_well() {
+                sums.finished.add(member);
+            }
+            sums.lost.entry(end).or_default().add(member);
         }
     }
 
@@ -87,9 +113,11 @@ impl Account {
     pub(crate) fn served(&mut self, batch: u64, group: &Group) {
         let version = group.version().unwrap_or_default();
         self.lag = self.lag.max((batch - 1).saturating_sub(version));
-        for member in group.members.values() {
-            self.finished.add(member);
-            self.served.add(member);
+        for sums in self.sums(group.domain.as_deref()) {
+            for member in group.members.values() {
+                sums.finished.add(member);
+                sums.served.add(member);
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What is refused before it becomes an event.
 
-use crate::training::error::{BATCHES_MAX, GROUPS_MAX, HELD_MAX, JOBS_MAX, TrainingError};
+use crate::training::error::{
+    BATCHES_MAX, DOMAIN_BYTES_MAX, GROUPS_MAX, HELD_MAX, JOBS_MAX, TrainingError,
+};
 use crate::training::event::{MemberRef, TrainingEvent};
 use crate::training::job::Job;
 use crate::training::state::State;
@@ -27,9 +29,18 @@ impl State {
         }
         let job = job.ok_or_else(|| TrainingError::UnknownJob(name.into()))?;
         match event {
-            TrainingEvent::GroupSubmitted { group, size, .. } => {
+            TrainingEvent::GroupSubmitted {
+                group,
+                size,
+                domain,
+                ..
+            } => {
                 if let Some(size) = size.filter(|size| !(1..=GROUP_SIZE_MAX).contains(size)) {
                     return Err(TrainingError::GroupSize(size));
+                }
+                let length = domain.as_ref().map(|domain| domain.len());
+                if let Some(length) = length.filter(|n| !(1..=DOMAIN_BYTES_MAX).contains(n)) {
+                    return Err(TrainingError::Domain(length));
                 }
                 let is_full = job.groups.len() >= GROUPS_MAX && !job.has_group(group);
                 if is_full {

@@ -3,6 +3,8 @@
 use crate::training::settings::GROUP_SIZE_MAX;
 use thiserror::Error;
 
+/// Longest name of a domain.
+pub const DOMAIN_BYTES_MAX: usize = 64;
 /// Declared jobs.
 pub(crate) const JOBS_MAX: usize = 1_024;
 /// Groups of a job that are in no batch.
@@ -75,6 +77,9 @@ pub enum TrainingError {
     /// A group's size is out of bounds.
     #[error("a group has 1 to {GROUP_SIZE_MAX} members, not {0}")]
     GroupSize(u16),
+    /// The name of a group's domain is out of bounds.
+    #[error("the name of a domain has 1 to {DOMAIN_BYTES_MAX} bytes, not {0}")]
+    Domain(usize),
     /// A batch was asked for before those before it.
     #[error("batch {batch} does not exist; the next is {next}")]
     BatchAhead {

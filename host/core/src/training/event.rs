@@ -40,6 +40,9 @@ pub enum TrainingEvent {
         /// Digest of what the client stored with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<Box<str>>,
+        /// What its prompt is from, such as `math`: the account is kept by it too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        domain: Option<Box<str>>,
     },
     /// A program that names a group wants to begin: its first step arrived, or its client asked. It
     /// waits until it may.

@@ -236,6 +236,9 @@ pub struct Group {
     pub size: u16,
     /// Digest of what the client stored with it.
     pub content: Option<Box<str>>,
+    /// What its prompt is from, such as `math`: the account is kept by it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Box<str>>,
     /// It came into being with a program that named it.
     pub implicit: bool,
     /// Its place in the queue: lower ones go first.
@@ -271,6 +274,7 @@ impl Group {
         Self {
             size,
             content,
+            domain: None,
             implicit: false,
             place,
             members: BTreeMap::new(),

@@ -139,7 +139,13 @@ impl Job {
         self.groups.contains_key(key) || self.finished.contains(key)
     }
 
-    pub(crate) fn submit(&mut self, key: &str, size: Option<u16>, content: Option<Box<str>>) {
+    pub(crate) fn submit(
+        &mut self,
+        key: &str,
+        size: Option<u16>,
+        content: Option<Box<str>>,
+        domain: Option<Box<str>>,
+    ) {
         if self.has_group(key) {
             return;
         }
@@ -149,8 +155,9 @@ impl Job {
             fresh: true,
             number: self.submitted,
         };
-        self.groups
-            .insert(key.into(), Group::new(size, content, place));
+        let mut group = Group::new(size, content, place);
+        group.domain = domain;
+        self.groups.insert(key.into(), group);
         self.file(key);
     }
 
@@ -225,7 +232,7 @@ impl Job {
         if let Some(group) = self.groups.get_mut(key) {
             let member = Member::begun(version, now, deadline);
             group.members.insert(program.into(), member);
-            self.account.begun += 1;
+            self.account.begun(group.domain.as_deref());
         }
         self.file(key);
     }
@@ -283,7 +290,7 @@ impl Job {
         commands
     }
 
-    /// Counts a member that is not trained, and remembers why.
+    /// Counts a member of a known group that is not trained, and remembers why.
     fn drop_member(
         &mut self,
         key: &str,
@@ -301,7 +308,12 @@ impl Job {
             cause: cause.map(bounded),
         };
         remember(&mut self.lost, lost);
-        self.account.lost(program, member, end)
+        let domain = self.groups.get(key).and_then(|g| g.domain.as_deref());
+        self.account.lost(domain, member, end);
+        TrainingCommand::DropMember {
+            program: program.into(),
+            running: member.end.is_none() && end == End::Cut,
+        }
     }
 
     /// Removes a member whose program never came to a step: its client left.
@@ -440,12 +452,15 @@ impl Job {
         }
         self.account.never_served += 1;
         self.finished.insert(key, KEYS_MAX);
-        let group = self.groups.remove(key);
-        let members = group.map(|group| group.members).unwrap_or_default();
+        let group = self.groups.get_mut(key);
+        let members = group.map(|group| std::mem::take(&mut group.members));
+        let members = members.unwrap_or_default();
         let dropped = members
             .iter()
             .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
-        dropped.collect()
+        let dropped = dropped.collect();
+        self.groups.remove(key);
+        dropped
     }
 
     pub(crate) fn trained(&mut self, batch: u64) {

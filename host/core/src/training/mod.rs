@@ -36,9 +36,9 @@ mod settings;
 mod state;
 mod wanted;
 
-pub use account::{Account, Tally};
+pub use account::{Account, OTHER, Outcomes, Tally};
 pub use command::{ServedGroup, TrainingCommand};
-pub use error::TrainingError;
+pub use error::{DOMAIN_BYTES_MAX, TrainingError};
 pub use event::{MemberRef, TrainingEvent};
 pub use finished::Finished;
 pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
@@ -345,8 +345,9 @@ impl Training {
                 group,
                 size,
                 content,
+                domain,
                 ..
-            } => job.submit(group, *size, content.clone()),
+            } => job.submit(group, *size, content.clone(), domain.clone()),
             TrainingEvent::RewardGiven { member, reward } => {
                 commands = job.change(&member.group, &member.program, |m| {
                     m.reward = Some(*reward);

@@ -68,7 +68,7 @@ impl State {
         let is_known = self.members.contains_key(program) || self.held.contains_key(program);
         let job = self.jobs.get_mut(&member.job).filter(|_| !is_known)?;
         if !job.has_group(&member.group) {
-            job.submit(&member.group, None, None);
+            job.submit(&member.group, None, None, None);
             if let Some(group) = job.groups.get_mut(&member.group) {
                 group.implicit = true;
             }

@@ -1,5 +1,6 @@
 //! Training runs as their trainers and programs see them.
 
+mod account;
 mod edges;
 
 use super::*;
@@ -200,6 +201,7 @@ fn a_group_that_is_submitted_twice_exists_once() {
         group: group.into(),
         size: None,
         content: None,
+        domain: None,
     };
     run.event(&submit("a"));
     run.complete("a");
@@ -313,7 +315,7 @@ fn a_failure_is_no_reward_of_zero() {
         [("b", 1)],
         "it is replaced"
     );
-    assert_eq!(run.job().account.lost[&End::RewardFailed].rewarded, 0);
+    assert_eq!(run.job().account.all.lost[&End::RewardFailed].rewarded, 0);
 }
 
 #[test]

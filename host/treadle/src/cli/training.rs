@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
@@ -27,6 +27,15 @@ const WAITS: &[Column] = &[
     ("FOR", "/waits_for"),
     ("WHAT HAS TO HAPPEN", "/message"),
 ];
+const ACCOUNT: &[Column] = &[
+    ("DOMAIN", "/domain"),
+    ("MEMBERS", "/what"),
+    ("COUNT", "/members"),
+    ("TOKENS", "/tokens"),
+    ("TURNS", "/turns"),
+    ("REWARD", "/reward_mean"),
+];
+const BREAKS: &[Column] = &[("BREAKS", "/kind"), ("STEPS", "/steps")];
 const PATH: &str = "/api/v1/jobs";
 const NONE: &str = "no training job is declared; docs/training.md shows how";
 /// Events in one request.
@@ -47,7 +56,7 @@ pub(super) struct TrainingArgs {
 enum TrainingCommand {
     /// List training jobs.
     List,
-    /// Show a training job, and who waits for whom.
+    /// Show a training job: who waits for whom, and what became of its members.
     Show {
         /// The job.
         job: String,
@@ -83,7 +92,8 @@ impl TrainingArgs {
                 }
                 print_table(JOBS, std::slice::from_ref(&answer), NONE)?;
                 print_text("\n")?;
-                print_table(WAITS, rows(&answer["waits"]), "nothing waits")
+                print_table(WAITS, rows(&answer["waits"]), "nothing waits")?;
+                print_account(&answer["account"])
             }
             TrainingCommand::Check { job, batches } => {
                 let lines = lines(&client, &job).await?;
@@ -107,6 +117,41 @@ impl TrainingArgs {
             }
         }
     }
+}
+
+/// What became of the members of a job, and of those of each domain.
+fn print_account(account: &Value) -> Result<(), CliError> {
+    let mut lines = outcomes("all", account);
+    for (domain, own) in account["domains"].as_object().into_iter().flatten() {
+        lines.extend(outcomes(domain, own));
+    }
+    print_text("\n")?;
+    print_table(ACCOUNT, &lines, "no member has begun")?;
+    let breaks = account["breaks"].as_object().into_iter().flatten();
+    let breaks = breaks.map(|(kind, steps)| json!({"kind": kind, "steps": steps}));
+    let breaks: Vec<Value> = breaks.collect();
+    if breaks.is_empty() {
+        return Ok(());
+    }
+    print_text("\n")?;
+    print_table(BREAKS, &breaks, "")
+}
+
+fn outcomes(domain: &str, account: &Value) -> Vec<Value> {
+    let line = |what: &str, tally: &Value| {
+        let mut line = tally.clone();
+        line["domain"] = domain.into();
+        line["what"] = what.into();
+        line
+    };
+    let mut lines = vec![
+        line("begun", &json!({"members": account["begun"]})),
+        line("finished", &account["finished"]),
+        line("served", &account["served"]),
+    ];
+    let lost = account["lost"].as_object().into_iter().flatten();
+    lines.extend(lost.map(|(end, tally)| line(&format!("lost: {end}"), tally)));
+    lines
 }
 
 fn rows(list: &Value) -> &[Value] {

@@ -8,7 +8,7 @@ import { rewardText } from "../../model/training";
 import { Icon } from "../../ui/Icon";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import { Account } from "./Account";
+import { Account, Domains } from "./Account";
 import { Batches } from "./Batches";
 import { Groups } from "./Groups";
 
@@ -66,6 +66,7 @@ function Known({ job }: { job: TrainingJob }) {
         <Account account={job.account} />
         <Settings job={job} />
       </div>
+      <Domains account={job.account} />
     </div>
   );
 }

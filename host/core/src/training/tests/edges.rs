@@ -202,7 +202,7 @@ fn a_member_that_its_client_samples_outlives_a_restart_and_has_a_deadline() {
     run.machine.advance(deadline);
     run.settle();
     assert!(run.machine.state().members.is_empty());
-    assert_eq!(run.job().account.lost[&End::Aborted].members, 1);
+    assert_eq!(run.job().account.all.lost[&End::Aborted].members, 1);
     assert_eq!(run.job().wanted().next(), Some(("a", 2)), "it is replaced");
     assert_eq!(run.machine.next_deadline(), None);
 }
@@ -279,7 +279,7 @@ fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
     let lost = |run: &Run| {
         let lost = run.job().lost.iter();
         let failed = lost.filter(|lost| lost.cause.as_deref() == Some("no ids"));
-        let on_account = run.job().account.lost[&End::CaptureFailed].members;
+        let on_account = run.job().account.all.lost[&End::CaptureFailed].members;
         assert_eq!(failed.count() as u64, on_account);
         on_account
     };

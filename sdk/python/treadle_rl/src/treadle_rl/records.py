@@ -46,15 +46,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt to sample. `content` is any JSON of at most 1 MiB; `size` defaults to the job's."""
+    """A prompt to sample. `content` is any JSON of at most 1 MiB; `size` defaults to the job's; the
+    bias account is kept by `domain` too."""
 
     group: str
     content: Any = None
     size: int | None = None
+    domain: str | None = None
 
     def body(self) -> dict[str, Any]:
-        size = {} if self.size is None else {"size": self.size}
-        return {"group": self.group, "content": self.content, **size}
+        given = {"size": self.size, "domain": self.domain}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {"group": self.group, "content": self.content, **given}
 
 
 @dataclass(frozen=True, slots=True)
