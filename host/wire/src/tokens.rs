@@ -6,7 +6,6 @@
 //! | vLLM | chat | `prompt_token_ids` | `choices[].token_ids` | `choices[].logprobs.content[].logprob` |
 //! | vLLM | completions | `choices[].prompt_token_ids` | `choices[].token_ids` | `choices[].logprobs.token_logprobs` |
 //! | SGLang | chat, whole | `choices[].prompt_token_ids` | `choices[].response_token_ids` | as vLLM |
-//! | SGLang | chat, stream | `sglext.input_ids` | `sglext.output_ids` | as vLLM |
 //! | SGLang | completions | `choices[].prompt_token_ids` | `choices[].token_ids` | as vLLM |
 //! | llama.cpp | chat, whole | `/tokenize` of `__verbose.prompt` | `__verbose.tokens` | as vLLM |
 
@@ -18,5 +17,7 @@ mod read;
 pub use ask::{NotCaptured, TokenRequest};
 pub use read::{AnswerTokens, ChoiceTokens, Shown, TokenReader};
 
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod tests;

@@ -113,6 +113,8 @@ struct Choice<'a> {
     delta: Option<&'a RawValue>,
     #[serde(borrow)]
     text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finish_reason: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -222,6 +224,9 @@ impl TokenReader {
             answer.choices().is_empty() && (answer.usage.is_some() || answer.sglext.is_some());
         let shows_usage = answer.usage.is_some() && !self.hidden.usage;
         if is_event && is_extra && !shows_usage && (self.hidden.usage || answer.sglext.is_some()) {
+            return Shown::Nothing;
+        }
+        if is_event && self.is_hidden_token(&answer) {
             return Shown::Nothing;
         }
         let fields = self.fields(text, &answer);
@@ -348,6 +353,16 @@ impl TokenReader {
 
     fn fault(&mut self, fault: &'static str) {
         self.fault.get_or_insert(fault);
+    }
+
+    /// vLLM sends a token whose text a parser withholds only if it is asked for tokens.
+    fn is_hidden_token(&self, answer: &Answer<'_>) -> bool {
+        let [choice] = answer.choices() else {
+            return false;
+        };
+        let is_empty = choice.delta.is_some_and(|delta| delta.get() == "{}");
+        let is_asked_for = !self.hidden.ids || !self.hidden.logprobs;
+        is_empty && choice.finish_reason.is_none() && !is_asked_for
     }
 
     /// The fields of an answer that its client did not ask for.
