@@ -6,6 +6,7 @@ mod groups;
 mod harness;
 mod kills;
 mod reports;
+mod streams;
 mod tenants;
 mod tokens;
 mod weights;

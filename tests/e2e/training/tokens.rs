@@ -11,9 +11,7 @@ use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
 
-const EVENTS: &str = "text/event-stream";
-
-async fn gateway(engine: &RawEngine, kind: EngineChoice) -> Fixture {
+pub(super) async fn gateway(engine: &RawEngine, kind: EngineChoice) -> Fixture {
     let url = engine.url().to_owned();
     let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![Endpoint {
@@ -31,7 +29,7 @@ async fn gateway(engine: &RawEngine, kind: EngineChoice) -> Fixture {
 }
 
 /// Sends a step of a member of group `a`.
-fn step(client: &Client, program: &str, body: Value) -> tokio::task::JoinHandle<Answer> {
+pub(super) fn step(client: &Client, program: &str, body: Value) -> tokio::task::JoinHandle<Answer> {
     let (client, program) = (client.clone(), program.to_owned());
     tokio::spawn(async move {
         let headers = [
@@ -54,17 +52,17 @@ fn vllm(prompt: &[i32], output: &[i32]) -> Value {
         "usage": {"prompt_tokens": prompt.len(), "completion_tokens": output.len()}})
 }
 
-async fn answer(request: RawRequest, body: &Value) {
+pub(super) async fn answer(request: RawRequest, body: &Value) {
     request
         .answer("200 OK", "application/json", &body.to_string())
         .await;
 }
 
-fn asked(request: &RawRequest) -> Value {
+pub(super) fn asked(request: &RawRequest) -> Value {
     serde_json::from_slice(&request.body).expect("a request is JSON")
 }
 
-async fn release(client: &Client, program: &str) {
+pub(super) async fn release(client: &Client, program: &str) {
     client
         .delete(&format!("/api/v1/programs/{program}"))
         .await
@@ -136,44 +134,6 @@ async fn the_steps_of_a_member_become_its_sample() {
         {"ids": [1, 2, 3, 45, 6, 8, 9, 2], "sampled": [{"step": 2, "start": 6, "end": 8}]},
     ]);
     assert_eq!(steps["sequences"], sequences);
-    fixture.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn streams_reach_the_client_without_what_was_asked_for_it() {
-    let mut engine = RawEngine::start().await;
-    let fixture = gateway(&engine, EngineChoice::Sglang).await;
-    let client = &fixture.client;
-    let mut body = chat("p", "hello", 5);
-    body["stream"] = json!(true);
-    let sent = step(client, "p", body);
-    let mut request = engine.request().await;
-    assert_eq!(asked(&request)["return_output_ids_in_sglext"], true);
-    request.begin_events().await;
-    let score = json!({"content": [{"token": "t", "logprob": -0.5}]});
-    let part = json!({"choices": [{"index": 0, "delta": {"content": "a"}, "logprobs": score}]});
-    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
-    let ids = json!({"choices": [], "sglext": {"input_ids": [1, 2], "output_ids": [[7]]}});
-    let usage = json!({"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 1}});
-    for event in [&part, &end, &ids, &usage] {
-        request.chunk(format!("data: {event}\n\n").as_bytes()).await;
-    }
-    request.chunk(b"data: [DONE]\n\n").await;
-    request.end().await;
-    let shown = sent.await.expect("it ends");
-    assert_eq!(shown.headers["content-type"], EVENTS);
-    let shown = String::from_utf8_lossy(&shown.body).into_owned();
-    let expected = r#"data: {"choices":[{"delta":{"content":"a"},"index":0,"logprobs":null}]}"#;
-    let end = format!("data: {end}");
-    assert_eq!(
-        shown.split_terminator("\n\n").collect::<Vec<_>>(),
-        [expected, &end, "data: [DONE]"]
-    );
-    release(client, "p").await;
-    batch(client, 1).await;
-    let steps = get(client, "/members/p/steps").await.ok();
-    assert_eq!(steps["steps"][0]["output"], json!([7]));
-    assert_eq!(steps["steps"][0]["prompt"], json!([1, 2]));
     fixture.finish().await;
 }
 

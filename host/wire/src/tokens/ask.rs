@@ -105,8 +105,11 @@ impl TokenRequest {
             return Err(NotCaptured::Field(field));
         }
         let asks = |field: Option<&RawValue>| field.is_some_and(|f| f.get() != "false");
-        // Its streams lack the stop token, and with tools it refuses log-probabilities in them.
-        let is_played = streams && engine == EngineKind::Llamacpp;
+        // Streams of llama.cpp lack the stop token, and with tools it refuses log-probabilities in
+        // them. SGLang's lack log-probabilities of tokens without text, such as the stop token,
+        // unless the server has a parser.
+        let is_whole_only = matches!(engine, EngineKind::Llamacpp | EngineKind::Sglang);
+        let is_played = streams && is_chat && is_whole_only;
         let options = fields.stream_options.map(RawValue::get);
         let options = options.and_then(|text| serde_json::from_str::<StreamOptions>(text).ok());
         let options = options.unwrap_or_default();
@@ -122,10 +125,6 @@ impl TokenRequest {
             set("logprobs", if is_chat { truth() } else { "0".to_owned() });
         }
         match engine {
-            EngineKind::Sglang if is_chat && streams => {
-                set("return_input_ids_in_sglext", truth());
-                set("return_output_ids_in_sglext", truth());
-            }
             EngineKind::Vllm | EngineKind::Sglang => set("return_token_ids", truth()),
             EngineKind::Llamacpp => {
                 if hidden.logprobs {

@@ -82,8 +82,6 @@ struct Answer<'a> {
     choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    sglext: Option<&'a RawValue>,
     #[serde(borrow, rename = "__verbose")]
     verbose: Option<&'a RawValue>,
 }
@@ -121,14 +119,6 @@ struct Choice<'a> {
 #[serde(default)]
 struct Said {
     content: Option<String>,
-}
-
-/// SGLang's last event of a stream.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Extension {
-    input_ids: Vec<i32>,
-    output_ids: Vec<Vec<i32>>,
 }
 
 /// llama.cpp's own form of an answer.
@@ -220,13 +210,7 @@ impl TokenReader {
             return Shown::All;
         };
         self.take(&answer);
-        let is_extra =
-            answer.choices().is_empty() && (answer.usage.is_some() || answer.sglext.is_some());
-        let shows_usage = answer.usage.is_some() && !self.hidden.usage;
-        if is_event && is_extra && !shows_usage && (self.hidden.usage || answer.sglext.is_some()) {
-            return Shown::Nothing;
-        }
-        if is_event && self.is_hidden_token(&answer) {
+        if is_event && self.hides_event(&answer) {
             return Shown::Nothing;
         }
         let fields = self.fields(text, &answer);
@@ -258,25 +242,8 @@ impl TokenReader {
             self.tokens.prompt_tokens = usage.prompt_tokens.or(self.tokens.prompt_tokens);
             self.tokens.output_tokens = usage.completion_tokens.or(self.tokens.output_tokens);
         }
-        if let Some(extension) = answer.sglext {
-            self.take_extension(extension);
-        }
         if let Some(verbose) = answer.verbose {
             self.take_verbose(verbose);
-        }
-    }
-
-    fn take_extension(&mut self, extension: &RawValue) {
-        let Ok(extension) = serde_json::from_str::<Extension>(extension.get()) else {
-            return self.fault("the ids in `sglext` are no lists of numbers");
-        };
-        if !extension.input_ids.is_empty() {
-            self.tokens.prompt = extension.input_ids;
-        }
-        for (index, ids) in (0..).zip(extension.output_ids) {
-            if let Some(choice) = self.choice(index) {
-                choice.ids = ids;
-            }
         }
     }
 
@@ -355,14 +322,15 @@ impl TokenReader {
         self.fault.get_or_insert(fault);
     }
 
-    /// vLLM sends a token whose text a parser withholds only if it is asked for tokens.
-    fn is_hidden_token(&self, answer: &Answer<'_>) -> bool {
-        let [choice] = answer.choices() else {
-            return false;
+    /// Whether an event has nothing but what the client did not ask for.
+    fn hides_event(&self, answer: &Answer<'_>) -> bool {
+        let Some((first, others)) = answer.choices().split_first() else {
+            return answer.usage.is_some() && self.hidden.usage;
         };
-        let is_empty = choice.delta.is_some_and(|delta| delta.get() == "{}");
-        let is_asked_for = !self.hidden.ids || !self.hidden.logprobs;
-        is_empty && choice.finish_reason.is_none() && !is_asked_for
+        // vLLM sends a token whose text a parser withholds only if it is asked for tokens.
+        let is_empty = first.delta.is_some_and(|delta| delta.get() == "{}");
+        let is_token = is_empty && first.finish_reason.is_none() && others.is_empty();
+        is_token && self.hidden.ids && self.hidden.logprobs
     }
 
     /// The fields of an answer that its client did not ask for.
@@ -385,7 +353,6 @@ impl TokenReader {
         if ids {
             hide("prompt_token_ids", answer.prompt_token_ids, nulls);
         }
-        hide("sglext", answer.sglext, false);
         hide("__verbose", answer.verbose, false);
         for choice in answer.choices() {
             if ids {

@@ -134,3 +134,11 @@ fn is_complete(tokens: &AnswerTokens, name: &str) {
 fn vllm_answers_as_read_here() {
     check(EngineKind::Vllm, include_str!("recorded/vllm-0.32.0.json"));
 }
+
+#[test]
+fn sglang_answers_as_read_here() {
+    check(
+        EngineKind::Sglang,
+        include_str!("recorded/sglang-0.5.23.json"),
+    );
+}

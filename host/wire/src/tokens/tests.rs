@@ -38,8 +38,7 @@ fn each_kind_of_engine_is_asked_in_its_own_way() {
         (
             EngineKind::Sglang,
             &stream,
-            json!({"m": 1, "stream": true, "logprobs": true, "stream_options": usage,
-                   "return_input_ids_in_sglext": true, "return_output_ids_in_sglext": true}),
+            json!({"m": 1, "stream": false, "logprobs": true, "return_token_ids": true}),
         ),
         (
             EngineKind::Llamacpp,
@@ -173,29 +172,20 @@ fn streams_are_read_piece_by_piece() {
         json!({"choices": [{"index": 0, "delta": {"role": "assistant"}}], "prompt_token_ids": [1, 2]}),
         json!({"choices": [{"index": 0, "delta": delta, "token_ids": [7], "logprobs": score(-0.5)}]}),
         json!({"choices": [{"index": 0, "delta": {}, "token_ids": [8], "logprobs": score(-0.25)}]}),
-        usage.clone(),
+        usage,
     ];
     let body = json!({"stream": true});
     let mut reader = chat(EngineKind::Vllm, &body).reader;
     let shown = streamed(&mut reader, &vllm);
-    assert_eq!(shown.len(), 2, "neither usage nor a token without text was asked for");
+    assert_eq!(
+        shown.len(),
+        2,
+        "neither usage nor a token without text was asked for"
+    );
     let expected =
         json!({"choices": [{"index": 0, "delta": delta, "token_ids": null, "logprobs": null}]});
     assert_eq!(shown[1], expected);
     let expected = tokens(&[1, 2], &[7, 8], &[-0.5, -0.25], "a");
-    assert_eq!(reader.finish(), Ok(expected.clone()));
-
-    let sglang = [
-        json!({"choices": [{"index": 0, "delta": delta, "logprobs": score(-0.5)}]}),
-        json!({"choices": [{"index": 0, "delta": {}, "logprobs": score(-0.25)}]}),
-        json!({"choices": [], "sglext": {"input_ids": [1, 2], "output_ids": [[7, 8]]}}),
-        usage.clone(),
-    ];
-    let body = json!({"stream": true, "stream_options": {"include_usage": true}});
-    let mut reader = chat(EngineKind::Sglang, &body).reader;
-    let shown = streamed(&mut reader, &sglang);
-    assert_eq!(shown.len(), 2);
-    assert_eq!(shown[1], usage, "it was asked for");
     assert_eq!(reader.finish(), Ok(expected));
 }
 
@@ -253,11 +243,7 @@ fn lists_of_ids_are_read_as_they_are_written() {
 /// What can't be read is no reason to show what was not asked for.
 #[test]
 fn ids_are_hidden_from_odd_answers_too() {
-    for odd in [
-        r#""usage":{"prompt_tokens":-1}"#,
-        r#""usage":7"#,
-        r#""sglext":1"#,
-    ] {
+    for odd in [r#""usage":{"prompt_tokens":-1}"#, r#""usage":7"#] {
         let body = format!(r#"{{"prompt_token_ids":[1,2],"choices":null,{odd}}}"#);
         let mut reader = chat(EngineKind::Vllm, &json!({})).reader;
         let shown = reader.whole(body.as_bytes()).expect("ids are hidden");
