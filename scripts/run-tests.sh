@@ -23,7 +23,7 @@ ALL_FORMS=()
 without_sandboxes() {
   say "$*: no tests of sandboxes"
   ALL_TESTS='not (binary_id(treadle-sandbox::sandbox) or (binary_id(treadle-tests::e2e) and test(/^sandboxes::/)))'
-  ALL_FORMS=(--forms plain,retention,host-tier,rollout,shards)
+  ALL_FORMS=(--forms plain,retention,host-tier,rollout,shards,training)
 }
 
 check_sandboxes() {

@@ -68,7 +68,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    fn answer(&self, began: Instant) {
+    pub(crate) fn answer(&self, began: Instant) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut last) = self.last_began.lock() {
             *last = (*last).max(Some(began));

@@ -32,6 +32,19 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
+/// A whole answer.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    /// The body as JSON; null if it is none.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
 /// A client of any daemon.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -62,17 +75,14 @@ impl Client {
         let Ok(request) = request else {
             return Outcome::Refused("the request can't be written".to_owned());
         };
-        let response = match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
-            Err(_) => return Outcome::Broken("silence".to_owned()),
-            Ok(Err(error)) => return Outcome::Broken(error.to_string()),
-            Ok(Ok(response)) => response,
-        };
-        let status = response.status();
-        let streams = body["stream"] == true && status.is_success();
-        let bytes = match whole(response.into_body()).await {
-            Ok(bytes) => bytes,
+        let Reply {
+            status,
+            body: bytes,
+        } = match self.send(request).await {
+            Ok(reply) => reply,
             Err(why) => return Outcome::Broken(why),
         };
+        let streams = body["stream"] == true && status.is_success();
         let text = String::from_utf8_lossy(&bytes);
         match status {
             _ if status.is_success() && streams => of_stream(&text),
@@ -90,6 +100,16 @@ impl Client {
             _ if status.is_server_error() => Outcome::Broken(format!("{status}: {text}")),
             _ => Outcome::Refused(format!("{status}: {text}")),
         }
+    }
+
+    /// Sends a request and reads its answer to the end; otherwise says why there is no whole one.
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Reply, String> {
+        let response = tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await;
+        let response = response.map_err(|_| "silence".to_owned())?;
+        let response = response.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = whole(response.into_body()).await?;
+        Ok(Reply { status, body })
     }
 
     /// The body of a page, if there is one; of this shard, if it is named.

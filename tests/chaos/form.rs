@@ -19,6 +19,8 @@ pub(crate) enum Form {
     Shards,
     /// A single daemon runs the programs' tools, some of them in sandboxes here and on a node.
     Actions,
+    /// Agents are members of a training run, whose trainer is killed too.
+    Training,
 }
 
 /// A part of the jobs, which has a journal and a scheduler of its own.
@@ -52,13 +54,14 @@ pub(crate) const NODE_SECRET: &str = "cluster.secret=the same for the daemon and
 
 impl Form {
     /// All of them, in the order of a run.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Plain,
         Self::Retention,
         Self::HostTier,
         Self::Rollout,
         Self::Shards,
         Self::Actions,
+        Self::Training,
     ];
 
     /// Its name on the command line and in the report.
@@ -70,6 +73,7 @@ impl Form {
             Self::Rollout => "rollout",
             Self::Shards => "shards",
             Self::Actions => "actions",
+            Self::Training => "training",
         }
     }
 
@@ -90,11 +94,37 @@ impl Form {
         }
     }
 
-    /// Number of daemons, given the requested number: the checker reads the folder of one machine.
+    /// Number of daemons, given the requested number: the checker reads the folder of one machine,
+    /// and only a daemon that schedules by itself begins members of training runs.
     pub(crate) const fn daemons(self, wanted: u16) -> u16 {
         match self {
-            Self::Actions => 1,
+            Self::Actions | Self::Training => 1,
             _ => wanted,
+        }
+    }
+
+    /// Number of programs, given the requested number; in a training run the number of agents, each
+    /// of which runs one program after another.
+    pub(crate) fn programs(self, wanted: u32) -> u32 {
+        match self {
+            Self::Training => wanted.clamp(8, 16),
+            _ => wanted,
+        }
+    }
+
+    /// How many times as often as others the daemon and the trainer are killed.
+    pub(crate) const fn often(self) -> usize {
+        match self {
+            Self::Training => 14,
+            _ => 1,
+        }
+    }
+
+    /// What the pauses between kills are divided by.
+    pub(crate) const fn haste(self) -> u32 {
+        match self {
+            Self::Training => 5,
+            _ => 1,
         }
     }
 
@@ -130,6 +160,11 @@ impl Form {
                 "sandboxes.enabled=true",
                 NODE_SECRET,
                 // Programs run actions without a token.
+                "auth.anonymous_scope=admin",
+            ],
+            Self::Training => &[
+                "store.snapshot_events=500",
+                // The job is declared without a token.
                 "auth.anonymous_scope=admin",
             ],
         };
@@ -185,7 +220,9 @@ impl Form {
             Self::HostTier => &["treadle_kv_offloads_total", "treadle_kv_loads_total"],
             Self::Rollout => &["treadle_preemptions_total"],
             Self::Actions => &["treadle_actions_exited_total"],
-            Self::Plain | Self::Retention | Self::Shards => &["treadle_steps_finished_total"],
+            Self::Plain | Self::Retention | Self::Shards | Self::Training => {
+                &["treadle_steps_finished_total"]
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod record;
 mod report;
 mod run;
 mod schedule;
+mod training;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,6 +35,11 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("no threads can be started: {error}")),
     };
+    if let (Some(url), Some(folder)) = (&options.trainer, &options.folder) {
+        let trained = training::trainer::train(url.clone(), folder, options.seed);
+        let trained = runtime.block_on(trained);
+        return trained.map_or_else(|error| failed(&error.to_string()), |()| ExitCode::SUCCESS);
+    }
     let unclean = runtime.block_on(run_all(options));
     runtime.shutdown_background();
     if unclean.is_empty() {

@@ -57,6 +57,9 @@ pub(crate) struct Options {
     /// More settings of the daemons, as for `treadle serve`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
+    /// Be the trainer of the form `training`: its daemon is at this URL, its files in --folder.
+    #[arg(long, hide = true, value_name = "URL", requires = "folder")]
+    pub(crate) trainer: Option<String>,
 }
 
 impl Options {
@@ -64,20 +67,29 @@ impl Options {
     pub(crate) fn of(&self, form: Form) -> Self {
         Self {
             daemons: form.daemons(self.daemons),
+            programs: form.programs(self.programs),
             ..self.clone()
         }
     }
 
-    /// The processes that kills of a form can hit.
+    /// The processes that kills of a form can hit, each as often as it is hit for one kill of others.
     pub(crate) fn victims(&self, form: Form) -> Vec<Victim> {
         let is_there = |victim: &Victim| match victim {
             Victim::Follower => self.daemons > 1,
             Victim::Broker => !self.without_broker,
             Victim::Executor | Victim::Node => form == Form::Actions,
+            Victim::Trainer | Victim::DaemonAndTrainer => form == Form::Training,
             Victim::Leader | Victim::Database | Victim::Engine => true,
             Victim::Everything => false,
         };
-        Victim::ALL.into_iter().filter(is_there).collect()
+        let times = |victim: Victim| match victim {
+            Victim::Leader | Victim::Trainer | Victim::DaemonAndTrainer => form.often(),
+            _ => 1,
+        };
+        let victims = Victim::ALL.into_iter().filter(is_there);
+        victims
+            .flat_map(|victim| std::iter::repeat_n(victim, times(victim)))
+            .collect()
     }
 
     /// The daemon's binary.

@@ -18,7 +18,17 @@ pub(crate) struct Record {
 impl Record {
     /// A new one.
     pub(crate) fn create(path: &Path) -> Result<Self, ChaosError> {
-        let file = File::create(path).map_err(ChaosError::file(path.display().to_string()))?;
+        Self::of(File::create(path), path)
+    }
+
+    /// One that goes on, or a new one.
+    pub(crate) fn append(path: &Path) -> Result<Self, ChaosError> {
+        let file = File::options().create(true).append(true).open(path);
+        Self::of(file, path)
+    }
+
+    fn of(file: std::io::Result<File>, path: &Path) -> Result<Self, ChaosError> {
+        let file = file.map_err(ChaosError::file(path.display().to_string()))?;
         Ok(Self {
             file: Mutex::new(file),
         })

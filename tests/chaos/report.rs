@@ -24,7 +24,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Whether nothing was lost, counted twice or stuck, and no text was wrong.
+    /// Whether nothing was lost, counted twice or stuck, no text was wrong and no promise broken.
     pub(crate) fn is_clean(&self) -> bool {
         self.check_result.is_clean()
     }
@@ -59,6 +59,7 @@ impl Report {
             "lost": check_result.lost.count,
             "double_counted": check_result.double_counted.count,
             "wrong_text": check_result.wrong_text.count,
+            "violations": check_result.violations.count,
             "stuck": check_result.stuck.count,
             "not_exercised": check_result.not_exercised.count,
             "counted": check_result.counted,

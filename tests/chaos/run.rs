@@ -23,13 +23,19 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::report_progress;
 use crate::schedule::{Kill, Victim, kills};
+use crate::training;
 
 /// How long service may be away after a kill before the run goes on anyway.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// Time limit for the last messages to reach the consumer.
 const SETTLE_MAX: Duration = Duration::from_mins(1);
+/// Time limit for agents to notice that the trainer has come to its end, or has not.
+const TRAINED_MAX: Duration = Duration::from_secs(30);
 /// Pause between two polls.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
+
+/// Programs at work.
+type Programs = JoinSet<Result<(), ChaosError>>;
 
 /// Runs a form, checks, and reports the result.
 pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosError> {
@@ -55,7 +61,7 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
         ending: AtomicBool::new(false),
         pulse: Pulse::default(),
     });
-    let mut programs = agents::start(&shared, options, form);
+    let mut programs = start(&mut fixture, &shared, options, form).await?;
     let mut storm = Storm {
         fixture,
         form,
@@ -64,14 +70,15 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
         ended_by_themselves: 0,
     };
     storm.rage(options).await?;
-    shared.ending.store(true, Ordering::Relaxed);
     let deadline = began + Duration::from_secs(options.seconds_max);
-    storm.join(&mut programs, deadline).await?;
+    let training = storm.end_programs(&mut programs, &folder, deadline);
+    let training = training.await?;
     let mut evidence = Evidence {
         programs: options.programs,
         program_ends: shared.pulse.ended.load(Ordering::Relaxed),
         keeps: form.keeps(),
         clients,
+        training,
         ran: (form == Form::Actions).then(|| folder.join(RAN)),
         psql: storm.fixture.psql.clone(),
         ..Evidence::default()
@@ -95,6 +102,21 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
         folder: folder.display().to_string(),
         check_result,
     })
+}
+
+/// Starts the programs, and the trainer in the form that has one.
+async fn start(
+    fixture: &mut Fixture,
+    shared: &Arc<Shared>,
+    options: &Options,
+    form: Form,
+) -> Result<Programs, ChaosError> {
+    if form != Form::Training {
+        return Ok(agents::start(shared, options, form));
+    }
+    training::declare(fixture).await?;
+    fixture.start_trainer()?;
+    Ok(training::start(shared, options))
 }
 
 /// A consumer for each shard, in their order; none without a broker.
@@ -126,7 +148,8 @@ impl Storm {
     /// All kills, one after another.
     async fn rage(&mut self, options: &Options) -> Result<(), ChaosError> {
         let victims = options.victims(self.form);
-        for kill in kills(options.seed, options.kills, &victims, options.blackouts) {
+        let (seed, blackouts) = (options.seed, options.blackouts);
+        for kill in kills(seed, options.kills, &victims, blackouts, self.form.haste()) {
             self.sleep(kill.after).await?;
             self.kill(kill).await?;
         }
@@ -150,8 +173,12 @@ impl Storm {
                 (self.fixture.leader(kill.which)? + 1 + kill.which % (daemons - 1)) % daemons
             }
             Victim::Engine => kill.which % engines,
-            Victim::Executor => kill.which,
-            Victim::Broker | Victim::Database | Victim::Node | Victim::Everything => 0,
+            Victim::Executor | Victim::DaemonAndTrainer => kill.which,
+            Victim::Trainer
+            | Victim::Broker
+            | Victim::Database
+            | Victim::Node
+            | Victim::Everything => 0,
         };
         let killed = Instant::now();
         self.end(kill.victim, target).await?;
@@ -191,6 +218,11 @@ impl Storm {
             Victim::Node => self.fixture.kill_node().await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Kill).await,
             Victim::Database => self.server(Service::Postgres, Deed::Kill).await,
+            Victim::Trainer => self.fixture.kill_trainer().await,
+            Victim::DaemonAndTrainer => {
+                self.fixture.kill_daemon(0).await?;
+                self.fixture.kill_trainer().await
+            }
             Victim::Everything => {
                 let (engines, daemons) = self.fixture.sizes();
                 self.server(Service::Postgres, Deed::Kill).await?;
@@ -201,6 +233,7 @@ impl Storm {
                     self.server(Service::Rabbitmq, Deed::Kill).await?;
                 }
                 self.fixture.kill_node().await?;
+                self.fixture.kill_trainer().await?;
                 for engine in 0..engines {
                     self.fixture.kill_engine(engine).await?;
                 }
@@ -219,13 +252,23 @@ impl Storm {
             Victim::Node => self.fixture.start_node().await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Restart).await,
             Victim::Database => self.server(Service::Postgres, Deed::Restart).await,
+            Victim::Trainer => self.fixture.start_trainer(),
+            // Either comes up first.
+            Victim::DaemonAndTrainer if target.is_multiple_of(2) => {
+                self.fixture.start_trainer()?;
+                self.fixture.start_daemon(0).await
+            }
+            Victim::DaemonAndTrainer => {
+                self.fixture.start_daemon(0).await?;
+                self.fixture.start_trainer()
+            }
             Victim::Everything => {
                 self.server(Service::Postgres, Deed::Restart).await?;
                 self.fixture.start_processes().await?;
                 if self.fixture.amqp_url.is_some() {
                     self.server(Service::Rabbitmq, Deed::Restart).await?;
                 }
-                Ok(())
+                self.fixture.start_trainer()
             }
         }
     }
@@ -240,13 +283,32 @@ impl Storm {
         Ok(done.map_err(|error| ChaosError::Nonsense(error.to_string()))??)
     }
 
-    /// Waits for the programs; those that have not ended by the deadline are stuck.
-    async fn join(
+    /// Has the trainer, in the form that has one, and then the programs come to their ends.
+    async fn end_programs(
         &mut self,
-        programs: &mut JoinSet<Result<(), ChaosError>>,
+        programs: &mut Programs,
+        folder: &Path,
         deadline: Instant,
-    ) -> Result<(), ChaosError> {
+    ) -> Result<Option<training::Ended>, ChaosError> {
         report_progress("no more kills; the programs come to their ends");
+        if self.form != Form::Training {
+            self.shared.ending.store(true, Ordering::Relaxed);
+            self.join(programs, deadline).await?;
+            return Ok(None);
+        }
+        training::stop(folder)?;
+        while !self.fixture.is_trained()? && Instant::now() < deadline {
+            self.sleep(LOOK_PAUSE).await?;
+        }
+        let is_trained = self.fixture.is_trained()?;
+        self.shared.ending.store(true, Ordering::Relaxed);
+        self.join(programs, deadline + TRAINED_MAX).await?;
+        let ended = training::finish(&self.fixture, folder, is_trained).await?;
+        Ok(Some(ended))
+    }
+
+    /// Waits for the programs; those that have not ended by the deadline are stuck.
+    async fn join(&mut self, programs: &mut Programs, deadline: Instant) -> Result<(), ChaosError> {
         while Instant::now() < deadline {
             self.ended_by_themselves += self.fixture.supervise()?;
             match tokio::time::timeout(LOOK_PAUSE, programs.join_next()).await {

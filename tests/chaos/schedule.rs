@@ -23,6 +23,10 @@ pub(crate) enum Victim {
     Executor,
     /// The agent of a node.
     Node,
+    /// The trainer of a training run.
+    Trainer,
+    /// The trainer and its daemon at once.
+    DaemonAndTrainer,
     /// All of these at once: a blackout.
     Everything,
 }
@@ -38,12 +42,14 @@ impl Victim {
             Self::Engine => "engine",
             Self::Executor => "executor",
             Self::Node => "node",
+            Self::Trainer => "trainer",
+            Self::DaemonAndTrainer => "daemon-and-trainer",
             Self::Everything => "everything",
         }
     }
 
     /// All that can be hit one by one.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Leader,
         Self::Follower,
         Self::Broker,
@@ -51,6 +57,8 @@ impl Victim {
         Self::Engine,
         Self::Executor,
         Self::Node,
+        Self::Trainer,
+        Self::DaemonAndTrainer,
     ];
 }
 
@@ -67,8 +75,15 @@ pub(crate) struct Kill {
     pub(crate) down: Duration,
 }
 
-/// Kills `each` victim that often, in a seeded order; then adds `blackouts` of everything.
-pub(crate) fn kills(seed: u64, each: u32, victims: &[Victim], blackouts: u32) -> Vec<Kill> {
+/// Kills each of `victims` `each` times, in a seeded order; then adds `blackouts` of everything. The
+/// pauses are divided by `haste`.
+pub(crate) fn kills(
+    seed: u64,
+    each: u32,
+    victims: &[Victim],
+    blackouts: u32,
+    haste: u32,
+) -> Vec<Kill> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut victims: Vec<Victim> = victims
         .iter()
@@ -79,8 +94,8 @@ pub(crate) fn kills(seed: u64, each: u32, victims: &[Victim], blackouts: u32) ->
     let kill = |victim| Kill {
         victim,
         which: random.random_range(0..1_000),
-        after: Duration::from_millis(random.random_range(1_500..5_000)),
-        down: Duration::from_millis(random.random_range(100..4_000)),
+        after: Duration::from_millis(random.random_range(1_500..5_000)) / haste,
+        down: Duration::from_millis(random.random_range(100..4_000)) / haste,
     };
     victims.into_iter().map(kill).collect()
 }
@@ -92,9 +107,9 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_kills_and_each_victim_its_share() {
         let all = &Victim::ALL;
-        let three = kills(7, 3, all, 1);
-        assert_eq!(three, kills(7, 3, all, 1));
-        assert_ne!(three, kills(8, 3, all, 1));
+        let three = kills(7, 3, all, 1, 1);
+        assert_eq!(three, kills(7, 3, all, 1, 1));
+        assert_ne!(three, kills(8, 3, all, 1, 1));
         for victim in Victim::ALL {
             assert_eq!(three.iter().filter(|kill| kill.victim == victim).count(), 3);
         }

@@ -34,6 +34,8 @@ pub(crate) struct CheckResult {
     pub(crate) double_counted: Findings,
     /// Answers whose text has a gap or a repetition.
     pub(crate) wrong_text: Findings,
+    /// Promises of a training run that were broken.
+    pub(crate) violations: Findings,
     /// Work that has not ended.
     pub(crate) stuck: Findings,
     /// Effects that the form must show and that did not occur.
@@ -63,6 +65,7 @@ impl CheckResult {
             &self.lost,
             &self.double_counted,
             &self.wrong_text,
+            &self.violations,
             &self.stuck,
             &self.not_exercised,
         ];
@@ -75,6 +78,7 @@ impl CheckResult {
             ("lost", &self.lost),
             ("double counted", &self.double_counted),
             ("wrong text", &self.wrong_text),
+            ("violation", &self.violations),
             ("stuck", &self.stuck),
             ("not exercised", &self.not_exercised),
         ];

@@ -44,6 +44,8 @@ pub(super) struct Journal {
     pub(super) released: BTreeMap<String, u64>,
     /// How often actions were submitted, by the keys that their clients chose.
     submitted: BTreeMap<String, u64>,
+    /// Events of training runs.
+    pub(super) training: Vec<Value>,
     rows: u64,
     /// Number of the first event in the database.
     first: Option<u64>,
@@ -125,6 +127,10 @@ impl Journal {
                 let key = event["spec"]["idempotency_key"].as_str();
                 let key = key.unwrap_or_default().to_owned();
                 *self.submitted.entry(key).or_default() += 1;
+            }
+            "group_submitted" | "member_ended" | "reward_given" | "reward_failed"
+            | "batch_trained" | "version_told" | "checkpointed" | "rolled_back" => {
+                self.training.push(event.clone());
             }
             _ => {}
         }

@@ -7,6 +7,7 @@ mod clients;
 mod journal;
 mod messages;
 mod projections;
+mod training;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use treadle_services::Psql;
 
 use crate::error::ChaosError;
 use crate::record;
+use crate::training::Ended;
 pub(crate) use actions::{actions_by_job, orphans};
 pub(crate) use check_result::CheckResult;
 use journal::Journal;
@@ -30,6 +32,8 @@ pub(crate) struct Evidence {
     pub(crate) clients: PathBuf,
     /// The actions' own files, if any ran.
     pub(crate) ran: Option<PathBuf>,
+    /// The training run, in the form that is one.
+    pub(crate) training: Option<Ended>,
     /// Newest events that had to stay, and seconds for which ended programs had to stay; `None` if
     /// nothing was to be removed.
     pub(crate) keeps: Option<(u64, u64)>,
@@ -68,6 +72,7 @@ impl Default for Evidence {
             shards: Vec::new(),
             clients: PathBuf::new(),
             ran: None,
+            training: None,
             keeps: None,
             programs: 0,
             program_ends: 0,
@@ -97,7 +102,10 @@ pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
         told.push(check_shard(evidence, shard, &mut check_result)?);
     }
     let record = record::read(&evidence.clients)?;
-    clients::check(&record, &told, &mut check_result)?;
+    match (&evidence.training, told.first()) {
+        (Some(run), Some(told)) => training::check(&record, &told.journal, run, &mut check_result)?,
+        _ => clients::check(&record, &told, &mut check_result)?,
+    }
     if let (Some(ran), Some(shard)) = (&evidence.ran, evidence.shards.first()) {
         let journals: Vec<&Journal> = told.iter().map(|told| &told.journal).collect();
         let found = (shard.schema, ran.as_path());
