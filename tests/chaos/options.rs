@@ -36,7 +36,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5_000)]
     pub(crate) pause_ms_max: u64,
     /// Kills of each kind: leading daemon, other daemon, broker, database, engine, what runs an
-    /// action, agent of a node.
+    /// action, agent of a node. In a training run those of the daemon, of the trainer and of both
+    /// are five times the square of that.
     #[arg(long, default_value_t = 3)]
     pub(crate) kills: u32,
     /// Times that everything is killed at once, after the other kills.
@@ -83,7 +84,7 @@ impl Options {
             Victim::Everything => false,
         };
         let times = |victim: Victim| match victim {
-            Victim::Leader | Victim::Trainer | Victim::DaemonAndTrainer => form.often(),
+            Victim::Leader | Victim::Trainer | Victim::DaemonAndTrainer => form.often(self.kills),
             _ => 1,
         };
         let victims = Victim::ALL.into_iter().filter(is_there);

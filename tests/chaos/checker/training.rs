@@ -118,6 +118,7 @@ fn acknowledged(
         "checkpoint" => wanted.push(format!("checkpointed {lineage} {batch}")),
         "resumed" => wanted.push(format!("rolled_back {lineage} {batch}")),
         "refused" => refused(line, check_result),
+        "violation" => check_result.violations.add(1, line["what"].to_string()),
         "ended" | "reward" | "batch" => {}
         _ => return Err(ChaosError::Nonsense(format!("a client wrote {line}"))),
     }

@@ -20,6 +20,8 @@ use crate::options::Options;
 
 /// Pause before a request is tried again, and between two looks at whether the run is over.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Groups that have not begun, of both kinds of agents: with fewer, more are submitted.
+const QUEUED_MIN: u64 = 8;
 /// Ways in which a member fails.
 const FAILURES: [&str; 4] = [
     "environment_failed",
@@ -81,7 +83,7 @@ impl Agent {
                 let Some(job) = self.ask(Method::GET, "", &[], &Value::Null).await else {
                     return Ok(());
                 };
-                if job.json()["queued"].as_u64() < Some(BATCH_GROUPS.into()) {
+                if job.json()["queued"].as_u64() < Some(QUEUED_MIN) {
                     break;
                 }
                 tokio::time::sleep(PAUSE).await;

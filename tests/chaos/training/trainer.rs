@@ -152,8 +152,28 @@ impl Trainer {
         }
         write(&self.batch_file(&stem, "safetensors"), &payload.body)?;
         write(&self.batch_file(&stem, "json"), &view.body)?;
-        let lineage = &view.json()["lineage"];
-        self.add(&json!({"kind": "batch", "lineage": lineage, "batch": batch, "file": stem}))
+        let view = view.json();
+        let lineage = &view["lineage"];
+        self.add(&json!({"kind": "batch", "lineage": lineage, "batch": batch, "file": stem}))?;
+        if self.random.random_ratio(1, 6) {
+            self.receive_slices(batch, &view).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the two halves of a batch, as two ranks would.
+    async fn receive_slices(&mut self, batch: u64, whole: &Value) -> Result<(), ChaosError> {
+        for rank in 0..2 {
+            let path = format!("batches/{batch}?rank={rank}&of=2");
+            let slice = self.call(Method::GET, &path, &Value::Null).await?.json();
+            let groups = whole["groups"].as_array().into_iter().flatten();
+            let groups: Vec<&Value> = groups.skip(rank).step_by(2).collect();
+            if slice["groups"] != json!(groups) {
+                let what = format!("slice {rank} of batch {batch} has other groups: {slice}");
+                self.add(&json!({"kind": "violation", "what": what}))?;
+            }
+        }
+        Ok(())
     }
 
     fn batch_file(&self, stem: &str, ending: &str) -> PathBuf {
@@ -198,7 +218,19 @@ impl Trainer {
         };
         self.save()?;
         self.is_late = false;
+        self.outlive(lineage, batch).await?;
         self.version().await
+    }
+
+    /// What a trainer of an older lineage says must be refused.
+    async fn outlive(&mut self, lineage: u64, version: u64) -> Result<(), ChaosError> {
+        let body = json!({"lineage": lineage, "version": version});
+        let reply = self.api.insist(Method::POST, "versions", &body).await;
+        if reply.json()["error"]["code"] != "version_conflict" {
+            let what = format!("{body} was told in lineage {}", self.progress.lineage);
+            self.add(&json!({"kind": "violation", "what": what}))?;
+        }
+        Ok(())
     }
 
     async fn tell(&mut self, path: &str, body: Value) -> Result<Value, ChaosError> {

@@ -45,6 +45,8 @@ fn what_was_acknowledged_is_on_record() {
     let refusal = |code: &str| json!({"kind": "refused", "error": {"code": code}});
     assert_eq!(acknowledges(&refusal("member_dropped")), (0, 0, 0));
     assert_eq!(acknowledges(&refusal("member_conflict")), (0, 0, 1));
+    let stale = json!({"kind": "refused", "path": "versions", "error": {"code": "member_unknown"}});
+    assert_eq!(acknowledges(&stale), (0, 0, 1), "the trainer expects none");
 }
 
 fn view() -> Value {
