@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 from safetensors.numpy import save_file
+from tokenizers import decoders
 
 from tiny_model import CONTEXT, SPECIAL, TEMPLATE, WORDS, tokenizer
 
@@ -88,7 +89,10 @@ def main():
     folder, shape = sys.argv[1], SHAPES[sys.argv[2] if len(sys.argv) > 2 else "tiny"]
     os.makedirs(folder, exist_ok=True)
     at = lambda name: os.path.join(folder, name)
-    tokenizer().save(at("tokenizer.json"))
+    made = tokenizer()
+    # Engines write the text of tokens with it; llama.cpp has its own.
+    made.decoder = decoders.ByteLevel()
+    made.save(at("tokenizer.json"))
     for name, page in [("config.json", config(shape)), ("tokenizer_config.json", words())]:
         with open(at(name), "w") as file:
             json.dump(page, file, indent=1)
