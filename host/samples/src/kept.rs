@@ -1,7 +1,7 @@
 //! A call as it is stored until its program's sample is assembled: the tokens that it adds, and
 //! what its engine said.
 
-use crate::check::{Fault, check};
+use crate::check::{Fault, check, check_scored};
 use crate::delta::{Delta, DeltaError, restore};
 use crate::step::{Delivery, Medium, Span, Step};
 use safetensors::SafeTensors;
@@ -67,6 +67,9 @@ pub struct CallFacts {
     /// Text of the first output, without thinking and calls.
     pub text: String,
 }
+
+/// The engine that reports 0 for tokens that it drafted and did not score.
+const DRAFTING: &str = "llamacpp";
 
 /// What is stored of a call beside its tokens.
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,6 +146,9 @@ impl Call {
                 version: String::new(),
             }];
             found = found.and(check(&step, None));
+            if self.facts.engine == DRAFTING {
+                found = found.and(check_scored(&step.logprobs));
+            }
             std::mem::swap(&mut step.output, &mut output.ids);
             std::mem::swap(&mut step.logprobs, &mut output.logprobs);
         }
@@ -307,6 +313,20 @@ fn media(digests: &[String]) -> Vec<Medium> {
 mod tests {
     use super::*;
     use crate::delta::Deltas;
+
+    /// vLLM's answer to a request with the grammar `Q{40}`.
+    #[test]
+    fn forced_tokens_are_certain_and_drafted_ones_are_not_scored() {
+        let forced = [51; 24];
+        for (engine, is_kept) in [("vllm", true), ("sglang", true), ("llamacpp", false)] {
+            let mut call = call(0, [1, 2], &[&forced]);
+            call.outputs[0].logprobs = vec![0.0; forced.len()];
+            call.facts.media.clear();
+            engine.clone_into(&mut call.facts.engine);
+            let checked = call.check();
+            assert_eq!(checked.is_ok(), is_kept, "{engine}: {checked:?}");
+        }
+    }
 
     fn call(number: u64, prompt: impl IntoIterator<Item = i32>, outputs: &[&[i32]]) -> Call {
         let output = |ids: &&[i32]| Output {
