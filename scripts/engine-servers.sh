@@ -67,5 +67,7 @@ start_two() {
 # Runs ignored end-to-end tests by a part of their names, and arguments of the test program. One at a
 # time: each reads the servers' counters.
 run_ignored() {
+  # Tests run its command line.
+  cargo build --locked --package treadle
   cargo test --locked --workspace --test e2e -- --ignored --nocapture --test-threads=1 "$@"
 }

@@ -17,6 +17,7 @@ use treadle_tests::support::fixture::Fixture;
 
 use crate::offload::moves::strangers;
 use crate::offload::stage;
+use crate::training::real::{Engine, Kind, is_captured};
 
 const GENERATE: &str = "/generate";
 /// Timeout for slow engines, such as those on a CPU.
@@ -120,4 +121,19 @@ fn output(answer: &Value) -> Vec<u32> {
     let ids = answer["output_ids"].as_array().expect("its tokens");
     let ids = ids.iter().filter_map(Value::as_u64);
     ids.map(|id| id as u32).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs two SGLang servers at TREADLE_TEST_SGLANG_URL"]
+async fn sglang_tokens_are_captured() {
+    let fixture = gateway().await;
+    let [first, _] = pair();
+    let models = client_of(&first).get("/v1/models").await.ok();
+    let engine = Engine {
+        client: client_of(&first),
+        model: models["data"][0]["id"].as_str().expect("a name").to_owned(),
+        kind: Kind::Sglang,
+    };
+    is_captured(&fixture.client, &engine).await;
+    fixture.finish().await;
 }

@@ -5,6 +5,7 @@ mod captured_kills;
 mod groups;
 mod harness;
 mod kills;
+pub(crate) mod real;
 mod reports;
 mod streams;
 mod tenants;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use treadle_config::Config;
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::fixture::{Fixture, chat, config};
-use treadle_tests::support::process::DaemonProcess;
+use treadle_tests::support::process::{DaemonProcess, binary};
 
 use super::restart::DAEMON;
 
@@ -89,6 +90,22 @@ async fn payload(client: &Client, batch: u64, slice: &str) -> Vec<u8> {
         String::from_utf8_lossy(&answer.body)
     );
     answer.body.to_vec()
+}
+
+/// The report of `treadle training check` on the batches in a folder, which has no violations.
+fn proven(client: &Client, batches: &Path) -> Value {
+    let output = std::process::Command::new(binary())
+        .args(["training", "check", "--json", "--job", "math", "--batches"])
+        .arg(batches)
+        .args(["--url", client.base()])
+        .args(["--token", client.token().unwrap_or_default()])
+        .output()
+        .expect("it runs");
+    let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
+    assert!(output.status.success(), "{out}{err}");
+    let report: Value = serde_json::from_str(&out).expect("a report");
+    assert_eq!(report["violations"], json!([]), "{report}");
+    report
 }
 
 /// The content of a batch: what must never change.

@@ -14,6 +14,7 @@ use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, endpoint, stre
 
 use crate::conversation::{Conversation, Form, answer_ids};
 use crate::offload::moves::{MORE, TOKENS, moving, one_moves};
+use crate::training::real::{Engine, Kind, is_captured};
 
 /// Metric that counts prompt tokens by the source of their KV.
 const BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
@@ -148,6 +149,20 @@ async fn vllm_hears_of_clients_that_leave() {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a vLLM server at TREADLE_TEST_VLLM_URL"]
+async fn vllm_tokens_are_captured() {
+    let (mut fixture, urls, model) = gateway().await;
+    fixture.client = fixture.client.with_timeout(TIMEOUT);
+    let engine = Engine {
+        client: client_of(&urls[0]),
+        model,
+        kind: Kind::Vllm,
+    };
+    is_captured(&fixture.client, &engine).await;
     fixture.finish().await;
 }
 

@@ -2,7 +2,6 @@
 //! has samples of the very tokens that engines sampled.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,9 +11,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::{CHAT, MODEL, endpoint, engine};
-use treadle_tests::support::process::{DaemonProcess, binary};
+use treadle_tests::support::process::DaemonProcess;
 
-use super::{JOB, on_disk};
+use super::{JOB, on_disk, proven};
 use crate::restart::DAEMON;
 
 const AGENTS: u32 = 8;
@@ -157,21 +156,7 @@ async fn captured_samples_survive_kills_of_the_daemon() {
     for agent in agents {
         agent.abort();
     }
-    let output = Command::new(binary())
-        .args(["training", "check", "--json", "--job", "math", "--batches"])
-        .arg(&batches)
-        .args([
-            "--url",
-            client.base(),
-            "--token",
-            client.token().unwrap_or_default(),
-        ])
-        .output()
-        .expect("it runs");
-    let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
-    assert!(output.status.success(), "{out}{err}");
-    let report: Value = serde_json::from_str(&out).expect("a report");
-    assert_eq!(report["violations"], json!([]), "{report}");
+    let report = proven(&client, &batches);
     assert_eq!(report["batches"], BATCHES, "{report}");
     assert_eq!(report["samples_checked"], BATCHES * 4, "{report}");
     assert_eq!(report["samples_proven"], BATCHES * 4, "{report}");
