@@ -103,8 +103,8 @@ impl Form {
         }
     }
 
-    /// Number of programs, given the requested number; in a training run the number of agents, each
-    /// of which runs one program after another.
+    /// Number of programs, given the requested number. In a training run it is the number of agents,
+    /// and each runs one program after another.
     pub(crate) fn programs(self, wanted: u32) -> u32 {
         match self {
             Self::Training => wanted.clamp(8, 16),

@@ -198,6 +198,18 @@ impl Journal {
         }
     }
 
+    /// Whether totals are those of the last steps of a member of a training run. A step that was on
+    /// its way when its member was cut makes another program of that name, with its own totals.
+    pub(super) fn began_again(&self, program: &str, totals: ProgramTotals) -> bool {
+        let steps = self.steps.values().filter(|step| step.program == program);
+        let mut ends: Vec<&Finish> = steps.flat_map(|step| &step.finishes).collect();
+        ends.sort_by_key(|finish| std::cmp::Reverse(finish.seq));
+        let last = ends.iter().take(totals.steps as usize);
+        let tokens: u64 = last.map(|finish| finish.prompt + finish.output).sum();
+        let is_part = (1..ends.len() as u64).contains(&totals.steps);
+        !self.training.is_empty() && is_part && tokens == totals.tokens
+    }
+
     /// The end state of each program.
     pub(super) fn program_totals(&self) -> BTreeMap<&str, ProgramTotals> {
         let mut program_totals: BTreeMap<&str, ProgramTotals> = BTreeMap::new();
@@ -317,6 +329,24 @@ pub(super) mod tests {
     #[test]
     fn cells_come_back_as_they_were() {
         assert_eq!(unescaped(r#"{"a":"x\\ny\t"}"#), "{\"a\":\"x\\ny\t\"}");
+    }
+
+    #[test]
+    fn only_the_last_steps_of_a_member_may_be_another_program() {
+        let steps = [
+            ("p", arrived(1, 4)),
+            ("p", finished(1)),
+            ("p", arrived(2, 4)),
+            ("p", finished(2)),
+        ];
+        let of = |steps, tokens| ProgramTotals { steps, tokens };
+        let mut journal = journal(&steps);
+        assert!(!journal.began_again("p", of(1, 14)), "of no training run");
+        journal.training.push(Value::Null);
+        assert!(journal.began_again("p", of(1, 14)));
+        for other in [of(1, 13), of(0, 0), of(2, 28), of(3, 28)] {
+            assert!(!journal.began_again("p", other), "{other:?}");
+        }
     }
 
     #[test]

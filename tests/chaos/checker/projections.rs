@@ -48,7 +48,12 @@ fn programs<'j>(
             tokens: number(Some(tokens))?,
         };
         let counted = program_totals.remove(program.as_str()).unwrap_or_default();
-        compare(program, stored, counted, check_result);
+        if stored != counted && journal.began_again(program, stored) {
+            let again = check_result.counted.entry("cut_and_begun_again".to_owned());
+            *again.or_default() += 1;
+        } else {
+            compare(program, stored, counted, check_result);
+        }
         if ended.is_empty() {
             check_result
                 .stuck

@@ -85,7 +85,7 @@ fn acknowledged(
 ) -> Result<(), ChaosError> {
     let (sent, answer, program) = (&line["sent"], &line["answer"], &line["program"]);
     let (lineage, batch) = (&line["lineage"], &line["batch"]);
-    // A member that was cut before is none, and nothing is recorded of it.
+    // Nothing is recorded of a member that was cut before.
     let is_member = !answer["group"].is_null();
     let kind = line["kind"].as_str().unwrap_or_default();
     let mut wanted = Vec::new();
