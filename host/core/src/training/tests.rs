@@ -2,6 +2,7 @@
 
 mod account;
 mod edges;
+mod programs;
 
 use super::*;
 use crate::machine::Machine;

@@ -6,7 +6,7 @@ use crate::programs::program::{FULL_WEIGHT_PPM, Lineage, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{ProgramCommand, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
-use treadle_model::{End, Phase, ProgramId, Span, Status, StepId};
+use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {
     /// The program of an arriving step, opened if it is new; `None` at the limit of live programs.
@@ -183,7 +183,7 @@ impl Programs {
         self.state.counters.programs_closed += 1;
         self.closed.push(Notice::ProgramOver {
             program: p.key.clone(),
-            whole: p.end() == End::Released,
+            whole: p.has_ended(),
             tokens: p.output_tokens_total,
             steps: p.steps_finished,
         });
