@@ -188,6 +188,11 @@ impl Member {
         self.end.is_none() && self.deadline.is_some()
     }
 
+    /// Whether it may never come to a step. One that its client samples has a deadline instead.
+    pub(crate) fn is_unopened(&self) -> bool {
+        !self.sampled && self.end.is_none() && self.deadline.is_none()
+    }
+
     /// Whether it ended well, and only its captured steps can tell its tokens.
     pub(crate) fn is_to_be_assembled(&self) -> bool {
         let is_open = self.has_ended_well() && self.sample.is_none();

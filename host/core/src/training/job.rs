@@ -117,11 +117,11 @@ impl Job {
 
     /// Takes new settings over. Returns members that lack something by them, which are due then.
     pub(crate) fn declare(&mut self, settings: JobSettings, due: Timestamp) -> Vec<Box<str>> {
-        self.settings = settings;
-        let (rewarded, captured) = (self.settings.rewarded, self.settings.captured());
+        let before = std::mem::replace(&mut self.settings, settings);
+        let lacks = |m: &Member, by: &JobSettings| m.lacks(by.rewarded, by.captured());
         let mut late = Vec::new();
         for (program, member) in self.groups.values_mut().flat_map(|g| &mut g.members) {
-            if member.deadline.is_none() && member.lacks(rewarded, captured) {
+            if lacks(member, &self.settings) && !lacks(member, &before) {
                 member.deadline = Some(due);
                 late.push(program.clone());
             }

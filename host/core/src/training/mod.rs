@@ -130,7 +130,8 @@ impl Training {
         let end = report.end;
         let (mut deadline, mut merged) = (None, false);
         let mut commands = job.change(&at.group, &at.program, |member| {
-            if member.end.is_none() {
+            let is_first = member.end.is_none();
+            if is_first {
                 (member.tokens, member.turns) = (report.tokens, report.turns);
                 member.newest = newest;
                 member.end = end.is_trained().then_some(end);
@@ -145,7 +146,8 @@ impl Training {
             }
             member.reward = member.reward.or(report.reward);
             member.info = member.info.take().or_else(|| report.info.clone());
-            if member.lacks(rewarded, captured) {
+            // What comes later does not put it off.
+            if is_first && member.lacks(rewarded, captured) {
                 deadline = Some(self.now + timeout);
                 member.deadline = deadline;
             }
@@ -253,11 +255,12 @@ impl Training {
         }
     }
 
-    /// Loses members that their clients have sampled for too long, or whose rewards or samples did
-    /// not come, and forgets the deadlines of those that are complete.
-    fn expire(&mut self) {
+    /// Loses members that their clients have sampled for too long, that never came to a step, or
+    /// whose rewards or samples did not come, and forgets the deadlines of those that are complete.
+    fn expire(&mut self, programs: &dyn LivePrograms) {
         while let Some((deadline, program)) = self.state.deadlines.first().cloned() {
-            let due = self.state.due(&program, deadline);
+            let is_live = programs.is_live(&program);
+            let due = self.state.due(&program, deadline, is_live);
             if due.is_some() && deadline > self.now {
                 return;
             }
@@ -405,7 +408,7 @@ impl Machine for Training {
         if std::mem::take(&mut self.restarted) {
             self.forget_unopened(programs);
         }
-        self.expire();
+        self.expire(programs);
         while let Some(job) = self.touched.pop_first() {
             self.settle_job(&job);
         }

@@ -65,7 +65,7 @@ pub struct JobSettings {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub judged_together: bool,
     /// A member that its client samples, and that has not ended this many seconds after it began, is
-    /// lost.
+    /// lost; so is a program that has not come to a step.
     pub member_timeout_s: u64,
     /// What computes rewards that clients don't report, as JSON; only its presence matters here.
     #[serde(skip_serializing_if = "Option::is_none")]

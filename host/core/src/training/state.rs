@@ -44,7 +44,8 @@ pub struct State {
     pub held: BTreeMap<Box<str>, Held>,
     /// Programs that arrived.
     pub arrivals: u64,
-    /// When members that their clients sample are lost; those that ended before are still here.
+    /// When members are lost that their clients sample, or that did not come to a step; those that
+    /// ended before are still here.
     pub deadlines: BTreeSet<(Timestamp, Box<str>)>,
 }
 
@@ -121,9 +122,7 @@ impl State {
             return Vec::new();
         };
         let member = job.groups.get(group).and_then(|g| g.members.get(program));
-        // One that its client samples has a deadline instead.
-        let is_unopened = |m: &Member| !m.sampled && m.end.is_none() && m.deadline.is_none();
-        if !member.is_some_and(is_unopened) {
+        if !member.is_some_and(Member::is_unopened) {
             return Vec::new();
         }
         let commands = job.forget(group, program);
@@ -146,7 +145,12 @@ impl State {
     }
 
     /// The member whose deadline this is, with how it is lost, if anything of it is missing.
-    pub(crate) fn due(&self, program: &str, deadline: Timestamp) -> Option<(MemberRef, End)> {
+    pub(crate) fn due(
+        &self,
+        program: &str,
+        deadline: Timestamp,
+        is_live: bool,
+    ) -> Option<(MemberRef, End)> {
         let (job, group) = self.members.get(program)?;
         let at = MemberRef {
             job: job.clone(),
@@ -157,12 +161,15 @@ impl State {
         let settings = &self.jobs.get(job)?.settings;
         let lacks = member.lacks(settings.rewarded, settings.captured());
         let is_open = member.end.is_none() || lacks;
+        // Its client went away between its admission and its first step.
+        let is_unopened = member.is_unopened() && !is_live;
         let end = if lacks {
             End::RewardFailed
         } else {
             End::Aborted
         };
-        (is_open && member.deadline == Some(deadline)).then_some((at, end))
+        let is_due = is_unopened || is_open && member.deadline == Some(deadline);
+        is_due.then_some((at, end))
     }
 
     /// Where a program of a job belongs that names no group: where it is or waits already, else the
@@ -244,10 +251,9 @@ impl State {
         if takes {
             let is_direct = self.held.get(&program).is_some_and(|held| held.direct);
             let timeout = Span::from_secs(job.settings.member_timeout_s);
-            let deadline = is_direct.then(|| now + timeout);
-            job.begin(key, &program, now, deadline);
-            self.deadlines
-                .extend(deadline.map(|deadline| (deadline, program.clone())));
+            let deadline = now + timeout;
+            job.begin(key, &program, now, is_direct.then_some(deadline));
+            self.deadlines.insert((deadline, program.clone()));
             let member = (name.into(), key.into());
             self.members.insert(program.clone(), member);
         } else if let Some(group) = job.groups.get_mut(key) {

@@ -1,6 +1,7 @@
 //! Training runs as their trainers and programs see them.
 
 mod account;
+mod deadlines;
 mod edges;
 mod programs;
 
