@@ -3,6 +3,7 @@
 mod account;
 mod deadlines;
 mod edges;
+mod elsewhere;
 mod programs;
 
 use super::*;
