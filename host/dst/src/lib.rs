@@ -27,6 +27,7 @@ mod settings;
 mod shrink;
 mod sink;
 mod stream;
+mod training;
 mod transfers;
 mod watch;
 mod writer;
@@ -35,6 +36,7 @@ pub use injected_bug::InjectedBug;
 pub use outcome::{EventCounts, Outcome, Violation};
 pub use schedule::FaultKind;
 pub use shrink::{Shrunk, shrink};
+pub use training::{TrainingBug, TrainingOptions, explore_training};
 
 use actions::{ActionExecutor, ScheduledActionEvent};
 use agents::Agent;

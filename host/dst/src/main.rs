@@ -6,10 +6,14 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore, shrink};
+use treadle_dst::{
+    EventCounts, FaultKind, InjectedBug, Options, Outcome, TrainingBug, TrainingOptions, explore,
+    explore_training, shrink,
+};
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
-[--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]";
+[--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]; with --training: \
+training runs, with --seeds, --from, --jobs, --seed, --trace and --inject";
 /// Number of failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
 /// Number of a trace's lines that are shown without `--trace`.
@@ -22,6 +26,20 @@ struct Arguments {
     jobs: usize,
     seed: Option<u64>,
     options: Options,
+    /// Training runs are simulated, with these options.
+    training: Option<TrainingOptions>,
+}
+
+impl Arguments {
+    fn explore(&self, seed: u64) -> Outcome {
+        match self.training {
+            Some(training) => {
+                let trace = self.options.trace;
+                explore_training(seed, TrainingOptions { trace, ..training })
+            }
+            None => explore(seed, &self.options),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -35,7 +53,7 @@ fn main() -> ExitCode {
     // A core that panics is a broken rule, reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     match arguments.seed {
-        Some(seed) => run_seed(seed, &arguments.options),
+        Some(seed) => run_seed(seed, &arguments),
         None => search(&arguments),
     }
 }
@@ -55,6 +73,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
         }
         if name == "--actions" {
             parsed.options.actions = true;
+            continue;
+        }
+        if name == "--training" {
+            parsed.training = Some(TrainingOptions::default());
             continue;
         }
         let value = arguments
@@ -79,20 +101,32 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
                     parsed.options.without.push(kind);
                 }
             }
-            "--inject" => {
-                let kind = InjectedBug::from_name(&value)
-                    .ok_or_else(|| format!("there is no injected bug {value}"))?;
-                parsed.options.injected_bug = Some(kind);
-            }
+            "--inject" => inject(&mut parsed, &value)?,
             _ => return Err(format!("{name} is not known")),
         }
     }
     Ok(parsed)
 }
 
+/// Sets the injected bug. Those of training runs have names of their own.
+fn inject(parsed: &mut Arguments, name: &str) -> Result<(), String> {
+    if let Some(training) = &mut parsed.training {
+        training.bug = TrainingBug::from_name(name);
+    } else {
+        parsed.options.injected_bug = InjectedBug::from_name(name);
+    }
+    let is_known = parsed.options.injected_bug.is_some()
+        || parsed
+            .training
+            .is_some_and(|training| training.bug.is_some());
+    is_known
+        .then_some(())
+        .ok_or_else(|| format!("there is no injected bug {name}"))
+}
+
 /// Runs the simulation of one seed.
-fn run_seed(seed: u64, options: &Options) -> ExitCode {
-    let outcome = explore(seed, options);
+fn run_seed(seed: u64, arguments: &Arguments) -> ExitCode {
+    let outcome = arguments.explore(seed);
     for line in &outcome.trace {
         println!("{line}");
     }
@@ -130,7 +164,7 @@ fn search(arguments: &Arguments) -> ExitCode {
                     if seed >= end || found.lock().expect("no panics here").len() >= FAILURES_MAX {
                         return;
                     }
-                    let outcome = explore(seed, &arguments.options);
+                    let outcome = arguments.explore(seed);
                     let mut sums = sums.lock().expect("no panics here");
                     sums.0.add(&outcome.faults);
                     sums.1.add(&outcome.ends);
@@ -155,7 +189,7 @@ fn search(arguments: &Arguments) -> ExitCode {
     println!("ended:    {}", listed(&ends));
     let found = found.into_inner().expect("no panics here");
     for outcome in found.values() {
-        report(outcome, &arguments.options);
+        report(outcome, arguments);
     }
     if found.is_empty() {
         println!("no rule was broken");
@@ -164,13 +198,19 @@ fn search(arguments: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn report(outcome: &Outcome, options: &Options) {
-    let seed = outcome.seed;
+fn report(outcome: &Outcome, arguments: &Arguments) {
+    let (seed, options) = (outcome.seed, &arguments.options);
     if let Some(violation) = &outcome.violation {
         println!(
             "\nseed {seed} breaks {}: {}",
             violation.rule, violation.what
         );
+    }
+    if let Some(training) = &arguments.training {
+        let bug = training.bug.map(|bug| format!(" --inject {}", bug.name()));
+        let bug = bug.unwrap_or_default();
+        println!("  again: make dst SEED={seed} TRACE=1 DST_FLAGS='--training{bug}'");
+        return;
     }
     println!("  again: make dst SEED={seed} TRACE=1{}", flags(options));
     let Some(shrunk) = shrink(seed, options) else {

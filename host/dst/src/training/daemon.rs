@@ -1,0 +1,169 @@
+//! The daemon of a training run's simulation: the real core, its journal and its snapshots.
+
+use super::bug::TrainingBug;
+use crate::outcome::{Checked, broken};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use treadle_core::training::{self, TrainingError, TrainingEvent};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, State};
+use treadle_model::Timestamp;
+
+/// The daemon.
+pub(super) struct Daemon {
+    core: Core,
+    config: CoreConfig,
+    bug: Option<TrainingBug>,
+    /// Events since the snapshot, as JSON, with their times.
+    tail: Vec<(Timestamp, String)>,
+    snapshot: String,
+    snapshot_events: u64,
+    /// Events that were handled.
+    pub(super) events: u64,
+}
+
+impl Daemon {
+    pub(super) fn new(config: CoreConfig, bug: Option<TrainingBug>, snapshot_events: u64) -> Self {
+        let core = Core::new(config.clone());
+        let mut daemon = Self {
+            core,
+            config,
+            bug,
+            tail: Vec::new(),
+            snapshot: String::new(),
+            snapshot_events,
+            events: 0,
+        };
+        daemon.take_snapshot();
+        daemon
+    }
+
+    /// Jobs, as clients read them.
+    pub(super) fn jobs(&self) -> &training::State {
+        self.core.training()
+    }
+
+    /// When the core wants to be woken.
+    pub(super) fn wakes_at(&self) -> Option<Timestamp> {
+        let at = self.core.next_deadline();
+        let of_training = self.jobs().deadlines.first().map(|(at, _)| *at);
+        let is_forgotten = self.bug == Some(TrainingBug::NoTimer) && at == of_training;
+        at.filter(|_| !is_forgotten)
+    }
+
+    /// The group that a program gets which names none.
+    pub(super) fn place(&self, job: &str, program: &str) -> Option<Box<str>> {
+        let is_silent = self.bug == Some(TrainingBug::NameNoGroup) && self.events > 100;
+        let found = self.jobs().place(job, program).ok().flatten();
+        found.filter(|_| !is_silent)
+    }
+
+    pub(super) fn check(&self, event: &TrainingEvent) -> Result<(), TrainingError> {
+        let mut event = event.clone();
+        if self.bug == Some(TrainingBug::AnyLineage)
+            && let TrainingEvent::VersionTold { job, lineage, .. }
+            | TrainingEvent::BatchTrained { job, lineage, .. } = &mut event
+        {
+            *lineage = self.jobs().jobs.get(job).map_or(0, |job| job.lineage);
+        }
+        self.core.check_training(&event)
+    }
+
+    /// Handles an event: what it leads to.
+    pub(super) fn handle(&mut self, now_us: u64, event: Event) -> Checked<Vec<Command>> {
+        self.events += 1;
+        let tampered = match self.bug {
+            Some(bug) => bug.event(event, self.events),
+            None => Some(event),
+        };
+        let Some(event) = tampered else {
+            return Ok(Vec::new());
+        };
+        let now = Timestamp(now_us);
+        let written = serde_json::to_string(&event).unwrap_or_default();
+        self.tail.push((now, written));
+        let mut hidden = None;
+        let mut changed = self.tamper(&event, |bug, job, event, _| {
+            bug.before(job, event, &mut hidden)
+        });
+        let core = &mut self.core;
+        let is_sound = self.bug.is_none();
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            core.handle(now, &event);
+            if is_sound {
+                core.assert_invariants();
+            }
+        }));
+        if handled.is_err() {
+            return broken("core", format!("it panics at {event:?}"));
+        }
+        let mut commands = Vec::new();
+        while let Some(command) = self.core.poll_command() {
+            commands.push(command);
+        }
+        while self.core.poll_decision().is_some() {}
+        changed |= self.tamper(&event, |bug, job, event, events| {
+            bug.after(job, event, events, &mut hidden)
+        });
+        if let Some(bug) = self.bug {
+            bug.commands(&mut commands, self.events);
+        }
+        if changed || self.tail.len() as u64 >= self.snapshot_events {
+            self.take_snapshot();
+        }
+        Ok(commands)
+    }
+
+    /// Changes the job that an event is about, if a bug does. True if it did.
+    fn tamper(
+        &mut self,
+        event: &Event,
+        change: impl FnOnce(TrainingBug, &mut training::Job, &TrainingEvent, u64) -> bool,
+    ) -> bool {
+        let (Some(bug), Event::Training(event)) = (self.bug, event) else {
+            return false;
+        };
+        let mut state = self.core.state().into_owned();
+        let Some(job) = state.training.to_mut().jobs.get_mut(event.job()) else {
+            return false;
+        };
+        let changed = change(bug, job, event, self.events);
+        if changed {
+            self.core = Core::with_state(self.config.clone(), state);
+        }
+        changed
+    }
+
+    fn take_snapshot(&mut self) {
+        self.snapshot = self.written();
+        self.tail.clear();
+    }
+
+    fn written(&self) -> String {
+        serde_json::to_string(&self.core.state()).unwrap_or_default()
+    }
+
+    /// The daemon is killed: the next one reads the snapshot and what follows it.
+    pub(super) fn restart(&mut self) -> Checked<Event> {
+        let read: Result<State<'_>, _> = serde_json::from_str(&self.snapshot);
+        let state = match read {
+            Ok(state) => state.into_owned(),
+            Err(error) => return broken("replay", format!("a snapshot: {error}")),
+        };
+        let mut core = Core::with_state(self.config.clone(), state);
+        let drops = self.bug == Some(TrainingBug::ReplayDropsEvent);
+        let rows = self.tail.len() - usize::from(drops && !self.tail.is_empty());
+        for (at, event) in &self.tail[..rows] {
+            match serde_json::from_str::<Event>(event) {
+                Ok(event) => core.handle(*at, &event),
+                Err(error) => return broken("replay", format!("{event}: {error}")),
+            }
+            while core.poll_command().is_some() {}
+            while core.poll_decision().is_some() {}
+        }
+        let live = self.written();
+        self.core = core;
+        if self.written() != live {
+            return broken("replay", "another state than the one that was lost");
+        }
+        Ok(DaemonEvent::DaemonRestarted.into())
+    }
+}
