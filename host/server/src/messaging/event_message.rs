@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
+use treadle_core::training::TrainingEvent;
 use treadle_model::tenant::split;
 use treadle_runs::rfc3339;
 use treadle_store::EventRow;
@@ -13,8 +14,8 @@ use treadle_store::EventRow;
 pub const SCHEMA_VERSION: u16 = 1;
 /// Room in a body for all but the event's own data.
 const FRAME_BYTES_MAX: usize = 16_384;
-/// The entities of events, as the first part of their names. Events about none of these are about
-/// the daemon.
+/// The entities of events, as the first part of their names. Other events are about training runs
+/// or the daemon.
 const ENTITIES: [&str; 6] = ["action", "gateway", "policy", "program", "step", "worker"];
 
 /// The body of a message.
@@ -70,6 +71,9 @@ pub fn message(row: &EventRow) -> Message {
 
 /// Splits a kind of event into its entity and what happened to it.
 fn named(kind: &str) -> (&str, &str) {
+    if TrainingEvent::KINDS.contains(&kind) {
+        return ("training", kind);
+    }
     match kind.split_once('_') {
         Some((entity, event)) if ENTITIES.contains(&entity) => (entity, event),
         Some(("daemon", event)) => ("daemon", event),
@@ -159,6 +163,9 @@ mod tests {
             ("timer_fired", "default.default.daemon.timer_fired"),
             ("daemon_restarted", "default.default.daemon.restarted"),
             ("record_refused", "default.default.daemon.record_refused"),
+            ("job_declared", "default.default.training.job_declared"),
+            ("step_captured", "default.default.training.step_captured"),
+            ("rolled_back", "default.default.training.rolled_back"),
         ] {
             let row = row(kind, "default", None, &json!({"event": kind}));
             let message = message(&row);
