@@ -150,7 +150,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Verbatim<T> {
     }
 }
 
-fn verbatim<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+/// Reads a JSON object, some parts kept as they were written.
+pub fn verbatim<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut text);
     let is_object = body.trim_ascii_start().starts_with(b"{");

@@ -1,25 +1,24 @@
-//! Batches, versions, checkpoints and going back to one.
+//! Batches: what is in them, and their tokens.
 
-use crate::app::{JobName, TrainingApp, store_failed, wait_of};
+use crate::app::{JobName, TrainingApp, wait_of};
 use crate::encoding::encoded;
 use crate::jobs::end_text;
-use crate::payloads::{Json, info_of, json_of, names_of, of_group};
+use crate::payloads::{Json, info_of, json_of, of_group};
 use crate::refusal::REFUSALS;
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_auth::{Caller, Change, now_us};
 use treadle_core::training::{Group, Job, Reward, TrainingEvent};
-use treadle_endpoints::arguments::{Body, InPath, LastInPath, Query};
-use treadle_endpoints::signature::{Accepted, Answer};
-use treadle_endpoints::{Endpoint, get, post};
+use treadle_endpoints::arguments::{InPath, LastInPath, Query};
+use treadle_endpoints::signature::Accepted;
+use treadle_endpoints::{Endpoint, get};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
 use treadle_wire::ErrorCode;
@@ -46,33 +45,19 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
                 "docs/training.md lists the tensors.",
             )
             .fails(REFUSALS),
-        post("/api/v1/jobs/{job}/batches/{batch}/trained", RUN, trained)
-            .summary("Reports that the trainer has trained on a batch")
-            .fails(REFUSALS),
-        post("/api/v1/jobs/{job}/versions", RUN, version)
-            .summary("Reports the version of the weights that engines have from now on")
-            .fails(REFUSALS),
-        post("/api/v1/jobs/{job}/checkpoints", RUN, checkpoint)
-            .summary("Reports that the trainer saved its state after a batch")
-            .details("Batches up to it are released: their payloads are deleted.")
-            .fails(REFUSALS),
-        post("/api/v1/jobs/{job}/resume", RUN, resume)
-            .summary("Reports that the trainer went back to a checkpoint")
-            .details("Batches after it come again as they were, in a new lineage of versions.")
-            .fails(REFUSALS),
     ]
 }
 
 /// Which part of a batch, and how long to wait for it.
 #[derive(Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct BatchQuery {
+pub(crate) struct BatchQuery {
     /// Seconds to wait until the batch is ready; default 0, at most 60.
     wait_s: Option<u64>,
     /// The slice: its groups number `rank`, `rank + of`, ... of the batch.
-    rank: Option<u32>,
+    pub rank: Option<u32>,
     /// Number of slices.
-    of: Option<u32>,
+    pub of: Option<u32>,
 }
 
 /// A part of a batch.
@@ -98,7 +83,7 @@ impl BatchQuery {
 
 /// A batch.
 #[derive(Serialize, ToSchema)]
-struct TrainingBatch {
+pub(crate) struct TrainingBatch {
     /// The job.
     job: String,
     /// Its number.
@@ -155,7 +140,7 @@ struct BatchMember {
 
 /// A batch that is not ready.
 #[derive(Serialize, ToSchema)]
-struct BatchNotReady {
+pub(crate) struct BatchNotReady {
     /// The job.
     job: String,
     /// The number of the batch.
@@ -233,16 +218,28 @@ async fn show(
     LastInPath(batch): LastInPath<u64>,
     Query(query): Query<BatchQuery>,
 ) -> Result<Response, Response> {
-    let job = JobName::of(&caller, job);
-    let Some(cut) = cut(&app, &job, batch, query).await? else {
-        let waits = app.read_job(&job, waits).await?;
-        return Ok(Accepted(BatchNotReady {
+    let found = view(&app, &JobName::of(&caller, job), batch, query).await?;
+    Ok(match found {
+        Ok(batch) => axum::Json(batch).into_response(),
+        Err(not_ready) => Accepted(not_ready).into_response(),
+    })
+}
+
+/// A slice of a batch, once it is ready or at the deadline.
+pub(crate) async fn view(
+    app: &TrainingApp,
+    job: &JobName,
+    batch: u64,
+    query: BatchQuery,
+) -> Result<Result<TrainingBatch, BatchNotReady>, Response> {
+    let Some(cut) = cut(app, job, batch, query).await? else {
+        let waits = app.read_job(job, waits).await?;
+        return Ok(Err(BatchNotReady {
             job: job.own.to_string(),
             batch,
             ready: false,
             waits,
-        })
-        .into_response());
+        }));
     };
     let names = cut.groups.iter().flat_map(|(key, group)| {
         let content = group.content.as_deref();
@@ -251,7 +248,7 @@ async fn show(
         let infos = members.filter_map(|(program, member)| info_of(program, member));
         content.into_iter().chain(infos).collect::<Vec<String>>()
     });
-    let payloads = app.payloads(&job, &names.collect::<Vec<String>>()).await?;
+    let payloads = app.payloads(job, &names.collect::<Vec<String>>()).await?;
     let bytes: usize = payloads.values().map(Vec::len).sum();
     if bytes > VIEW_BYTES_MAX {
         let message = format!(
@@ -263,7 +260,7 @@ async fn show(
     let groups = cut.groups.iter();
     let groups = groups.map(|(key, group)| BatchGroup::of(batch, key, group, &payloads));
     let groups = groups.collect::<Result<Vec<BatchGroup>, Response>>()?;
-    Ok(axum::Json(TrainingBatch {
+    Ok(Ok(TrainingBatch {
         job: job.own.to_string(),
         batch,
         ready: true,
@@ -271,8 +268,7 @@ async fn show(
         trained_on: batch - 1,
         trained: cut.trained,
         groups,
-    })
-    .into_response())
+    }))
 }
 
 impl BatchGroup {
@@ -315,9 +311,20 @@ async fn payload(
     LastInPath(batch): LastInPath<u64>,
     Query(query): Query<BatchQuery>,
 ) -> Result<Response, Response> {
-    let job = JobName::of(&caller, job);
+    let bytes = payload_of(&app, &JobName::of(&caller, job), batch, query).await?;
+    let kind = (header::CONTENT_TYPE, "application/octet-stream");
+    Ok(([kind], bytes).into_response())
+}
+
+/// The tokens of a slice of a batch that was cut.
+pub(crate) async fn payload_of(
+    app: &TrainingApp,
+    job: &JobName,
+    batch: u64,
+    query: BatchQuery,
+) -> Result<Vec<u8>, Response> {
     let slice = query.slice()?;
-    let found = app.read_job(&job, move |found| {
+    let found = app.read_job(job, move |found| {
         let next = found.next_batch;
         (cut_of(found, batch, slice), next)
     });
@@ -330,166 +337,5 @@ async fn payload(
         };
         refuse(code, format!("batch {batch} {what}"))
     })?;
-    let bytes = encoded(&app, &job, batch, found.groups).await?;
-    let kind = (header::CONTENT_TYPE, "application/octet-stream");
-    Ok(([kind], bytes).into_response())
-}
-
-/// The state of a job after a report of its trainer.
-#[derive(Serialize, ToSchema)]
-struct TrainingProgress {
-    /// The job.
-    job: String,
-    /// How often the trainer went back to a checkpoint.
-    lineage: u32,
-    /// The version that engines have.
-    version: Option<u64>,
-    /// The last batch in a checkpoint.
-    checkpoint: u64,
-    /// The next batch to be cut.
-    next_batch: u64,
-}
-
-async fn progress(app: &TrainingApp, job: &JobName) -> Answer<TrainingProgress> {
-    let own = job.own.to_string();
-    let read = app.read_job(job, move |job| TrainingProgress {
-        job: own,
-        lineage: job.lineage,
-        version: job.version,
-        checkpoint: job.checkpoint,
-        next_batch: job.next_batch,
-    });
-    Ok(axum::Json(read.await?))
-}
-
-/// A batch that was trained.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct TrainedRequest {
-    /// The lineage that the trainer is in; by default the job's.
-    lineage: Option<u32>,
-}
-
-async fn trained(
-    State(app): State<TrainingApp>,
-    caller: Caller,
-    InPath(job): InPath,
-    LastInPath(batch): LastInPath<u64>,
-    Body(request): Body<TrainedRequest>,
-) -> Answer<TrainingProgress> {
-    let job = JobName::of(&caller, job);
-    let event = TrainingEvent::BatchTrained {
-        job: job.inside.clone(),
-        lineage: app.lineage(&job, request.lineage).await?,
-        batch,
-    };
-    app.train(event).await?;
-    progress(&app, &job).await
-}
-
-/// A version of the weights.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct VersionRequest {
-    /// The version: on how many batches was trained.
-    version: u64,
-    /// The lineage that the trainer is in; by default the job's.
-    lineage: Option<u32>,
-    /// Digest of the weights.
-    digest: Option<String>,
-}
-
-async fn version(
-    State(app): State<TrainingApp>,
-    caller: Caller,
-    InPath(job): InPath,
-    Body(request): Body<VersionRequest>,
-) -> Answer<TrainingProgress> {
-    let job = JobName::of(&caller, job);
-    if request.digest.as_ref().is_some_and(|text| text.len() > 256) {
-        let message = "`digest` is longer than 256 bytes; send a digest";
-        return Err(refuse(ErrorCode::InvalidField, message));
-    }
-    let event = TrainingEvent::VersionTold {
-        job: job.inside.clone(),
-        lineage: app.lineage(&job, request.lineage).await?,
-        version: request.version,
-        digest: request.digest.map(Into::into),
-    };
-    app.train(event).await?;
-    progress(&app, &job).await
-}
-
-/// A checkpoint of the trainer.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CheckpointRequest {
-    /// The last batch in it; 0 for the state before the first batch.
-    batch: u64,
-    /// The lineage that the trainer is in, by default the job's; for `resume` the one that ends: a
-    /// repeated request changes nothing then.
-    lineage: Option<u32>,
-}
-
-async fn checkpoint(
-    State(app): State<TrainingApp>,
-    caller: Caller,
-    InPath(job): InPath,
-    Body(request): Body<CheckpointRequest>,
-) -> Answer<TrainingProgress> {
-    let job = JobName::of(&caller, job);
-    let batch = request.batch;
-    let released = app.read_job(&job, move |found| {
-        let released = found.batches.range(..=batch);
-        let groups = released.flat_map(|(_, batch)| &batch.groups);
-        groups
-            .flat_map(|(key, group)| names_of(key, group))
-            .collect::<Vec<String>>()
-    });
-    let released = released.await?;
-    let event = TrainingEvent::Checkpointed {
-        job: job.inside.clone(),
-        lineage: app.lineage(&job, request.lineage).await?,
-        batch,
-    };
-    app.train(event).await?;
-    let store = &app.store;
-    let removed = store
-        .remove_payloads(&job.inside, &released, now_us())
-        .await;
-    removed.map_err(|error| store_failed(&error))?;
-    app.removed(&caller);
-    app.sweep(&job).await?;
-    progress(&app, &job).await
-}
-
-async fn resume(
-    State(app): State<TrainingApp>,
-    caller: Caller,
-    InPath(job): InPath,
-    Body(request): Body<CheckpointRequest>,
-) -> Answer<TrainingProgress> {
-    let job = JobName::of(&caller, job);
-    let read = app.read_job(&job, |job| (job.lineage, job.rolled_back_to, job.version));
-    let (current, rolled_back_to, version) = read.await?;
-    let lineage = request.lineage.unwrap_or(current);
-    let is_done = lineage.checked_add(1) == Some(current)
-        && rolled_back_to == request.batch
-        && version.is_none();
-    if !is_done {
-        let event = TrainingEvent::RolledBack {
-            job: job.inside.clone(),
-            lineage,
-            batch: request.batch,
-        };
-        app.train(event).await?;
-        let change = Change {
-            action: "job.resumed",
-            target: &job.own,
-            before: json!({"lineage": lineage}),
-            after: json!({"batch": request.batch}),
-        };
-        app.auth.audit.note(&caller, change).await;
-    }
-    progress(&app, &job).await
+    encoded(app, job, batch, found.groups).await
 }

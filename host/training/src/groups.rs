@@ -34,7 +34,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 /// Groups to be sampled.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct GroupSubmission {
+pub(crate) struct GroupSubmission {
     /// At most 1,000, and 8 MiB in one request.
     groups: Vec<GroupRequest>,
 }
@@ -57,14 +57,14 @@ struct GroupRequest {
 
 /// What became of a submission.
 #[derive(Serialize, ToSchema)]
-struct GroupsSubmitted {
+pub(crate) struct GroupsSubmitted {
     /// Groups that are new.
     new: usize,
     /// Groups that the job knew already.
     known: usize,
 }
 
-async fn submit(
+pub(crate) async fn submit(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,

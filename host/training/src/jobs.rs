@@ -105,7 +105,7 @@ impl TrainingSettings {
 
 /// A training job.
 #[derive(Serialize, ToSchema)]
-struct TrainingJob {
+pub(crate) struct TrainingJob {
     /// Its name.
     job: String,
     /// Its settings.
@@ -273,12 +273,12 @@ pub(crate) fn end_text(end: End) -> &'static str {
 
 /// Training jobs.
 #[derive(Serialize, ToSchema)]
-struct TrainingJobs {
+pub(crate) struct TrainingJobs {
     /// By name.
     jobs: Vec<TrainingJob>,
 }
 
-async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<TrainingJobs> {
+pub(crate) async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<TrainingJobs> {
     let tenant = caller.principal.tenant.tenant.clone();
     let jobs = app.read(move |state| {
         let jobs = state.jobs.iter();
@@ -289,7 +289,7 @@ async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<Training
     Ok(Json(TrainingJobs { jobs: jobs.await? }))
 }
 
-async fn show(
+pub(crate) async fn show(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
@@ -303,7 +303,7 @@ async fn shown(app: &TrainingApp, job: &JobName) -> Answer<TrainingJob> {
     Ok(Json(view.await?))
 }
 
-async fn declare(
+pub(crate) async fn declare(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,

@@ -1,4 +1,4 @@
-//! The HTTP API of training runs. `docs/training.md` describes it.
+//! The API of training runs, over HTTP and as commands. `docs/training.md` describes it.
 //!
 //! The core's machine decides which programs begin and what is in a batch. Here is what it does not
 //! hold: contents of groups, samples and batches, which are in the store before an event names them.
@@ -11,6 +11,7 @@
 mod app;
 mod batches;
 mod captured;
+mod commands;
 mod encoding;
 mod groups;
 mod jobs;
@@ -24,11 +25,13 @@ mod report;
 mod rewards;
 mod sample;
 mod steps;
+mod trainer;
 mod waits;
 mod weights;
 mod work;
 
 pub use app::TrainingApp;
+pub use commands::Command;
 pub use jobs::forget;
 pub use work::work_on_members;
 
@@ -45,6 +48,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         steps::endpoints(),
         batches::endpoints(),
         weights::endpoints(),
+        trainer::endpoints(),
     ]
     .into_iter()
     .flatten()

@@ -58,7 +58,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 /// A member that is to begin.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MemberRequest {
+pub(crate) struct MemberRequest {
     /// The program.
     program: String,
     /// Its group; by default the next one that needs a member.
@@ -92,7 +92,7 @@ struct MemberWaits {
     waits: Vec<Waiting>,
 }
 
-async fn begin(
+pub(crate) async fn begin(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
@@ -205,7 +205,7 @@ async fn begun(
 /// How a member ended.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MemberEnd {
+pub(crate) struct MemberEnd {
     /// completed, truncated, aborted, environment_failed, engine_failed, reward_failed or
     /// client_failed.
     #[schema(value_type = String)]
@@ -225,7 +225,7 @@ struct MemberEnd {
 
 /// The report is on record.
 #[derive(Serialize, ToSchema)]
-struct EndedMember {
+pub(crate) struct EndedMember {
     /// The program.
     program: String,
     /// Its group; absent if it is no member any more.
@@ -249,7 +249,7 @@ impl EndedMember {
     }
 }
 
-async fn end(
+pub(crate) async fn end(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
@@ -401,14 +401,14 @@ fn finite(reward: f64) -> Result<Reward, Response> {
 /// A reward, or why it could not be computed.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MemberReward {
+pub(crate) struct MemberReward {
     /// A finite number.
     reward: Option<f64>,
     /// Why no reward could be computed; the member is replaced.
     failed: Option<String>,
 }
 
-async fn reward(
+pub(crate) async fn reward(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,

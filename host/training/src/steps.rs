@@ -37,14 +37,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 /// Where the member is.
 #[derive(Clone, Copy, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct StepsQuery {
+pub(crate) struct StepsQuery {
     /// Number of the batch that it is in; needed unless that is one of the newest four.
     batch: Option<u64>,
 }
 
 /// The captured steps of a member.
 #[derive(Serialize, ToSchema)]
-struct MemberSteps {
+pub(crate) struct MemberSteps {
     /// The program.
     program: String,
     /// Its group.
@@ -123,7 +123,7 @@ struct SequenceBreak {
     kind: &'static str,
 }
 
-async fn show(
+pub(crate) async fn show(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,
