@@ -5,6 +5,7 @@ mod captured_kills;
 mod groups;
 mod harness;
 mod kills;
+mod messages;
 pub(crate) mod real;
 mod reports;
 mod streams;

@@ -93,8 +93,8 @@ impl Peer {
         self.broker.send(queue, &letter).await.expect("it is sent");
     }
 
-    /// Requests an action and its answer.
-    pub async fn ask(&self, id: &str, correlation_id: &str, body: &str) {
+    /// Sends what is answered to [`Peer::replies`].
+    pub async fn ask(&self, queue: Queue, id: &str, correlation_id: &str, body: &str) {
         let letter = Letter {
             id: id.to_owned(),
             reply_to: Some(self.replies_queue()),
@@ -102,7 +102,7 @@ impl Peer {
             body: body.as_bytes().to_vec(),
             ..Letter::default()
         };
-        let sent = self.broker.send(Queue::Runs, &letter).await;
+        let sent = self.broker.send(queue, &letter).await;
         sent.expect("it is sent");
     }
 

@@ -30,6 +30,8 @@ pub enum PrincipalKind {
     },
     /// A caller authenticated by the identity provider.
     Subject(String),
+    /// A client of the message broker, which checked it.
+    Broker,
 }
 
 impl fmt::Display for PrincipalKind {
@@ -38,6 +40,7 @@ impl fmt::Display for PrincipalKind {
             Self::Anonymous => write!(f, "anonymous"),
             Self::Token { id, name } => write!(f, "token {id} ({name})"),
             Self::Subject(subject) => write!(f, "subject {subject}"),
+            Self::Broker => write!(f, "broker"),
         }
     }
 }

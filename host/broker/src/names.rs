@@ -17,13 +17,21 @@ pub enum Queue {
     Actions,
     /// Actions to run; a delivery stays unsettled while its action runs.
     Runs,
+    /// Commands to training runs; a delivery stays unsettled while its command waits.
+    Training,
     /// Messages that could not be processed, with the reason in a header.
     DeadLetters,
 }
 
 impl Queue {
     /// All queues.
-    pub const ALL: [Self; 4] = [Self::Commands, Self::Actions, Self::Runs, Self::DeadLetters];
+    pub const ALL: [Self; 5] = [
+        Self::Commands,
+        Self::Actions,
+        Self::Runs,
+        Self::Training,
+        Self::DeadLetters,
+    ];
 
     /// Whether rejected messages go to the dead letters.
     pub(crate) const fn has_dead_letters(self) -> bool {
@@ -34,7 +42,7 @@ impl Queue {
     pub(crate) const fn delivery_limit(self) -> u32 {
         match self {
             Self::Runs => RUN_DELIVERY_LIMIT,
-            Self::Commands | Self::Actions | Self::DeadLetters => DELIVERY_LIMIT,
+            Self::Commands | Self::Actions | Self::Training | Self::DeadLetters => DELIVERY_LIMIT,
         }
     }
 
@@ -44,6 +52,7 @@ impl Queue {
             Self::Commands => "commands",
             Self::Actions => "actions",
             Self::Runs => "runs",
+            Self::Training => "training",
             Self::DeadLetters => "dead-letters",
         }
     }
@@ -147,6 +156,7 @@ mod tests {
                 "treadle.commands",
                 "treadle.actions",
                 "treadle.runs",
+                "treadle.training",
                 "treadle.dead-letters"
             ]
         );

@@ -1,18 +1,34 @@
 //! Commands that clients can send over REST and over the broker.
 
 use crate::app::App;
+use axum::response::Response;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
+use treadle_auth::Caller;
 use treadle_core::programs::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::{Declared, WORKERS_MAX};
 use treadle_model::{ClientName, REWARD_MILLIONTHS_MAX, Tenant, WorkerId, endpoint_of};
+use treadle_training::forget;
 use treadle_trust::{base_url, url_remedy};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
 /// Rewards are stored in millionths.
 const MILLION: f64 = 1_000_000.0;
+
+/// Forgets the training run of a job. Returns whether there was one.
+pub(crate) async fn forget_run(
+    app: &App,
+    caller: &Caller,
+    job: &ClientName,
+) -> Result<bool, Response> {
+    let forgotten = forget(&app.training, caller, job.clone()).await?;
+    if let Some(captures) = app.gateway.captures.as_ref().filter(|_| forgotten) {
+        captures.forget(&caller.principal.inside(job));
+    }
+    Ok(forgotten)
+}
 
 /// The stage of an action.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]

@@ -4,7 +4,7 @@ use crate::app::{JobName, TrainingApp};
 use crate::batches::{BatchNotReady, BatchQuery, TrainingBatch};
 use crate::payloads::{Json, digest_of};
 use crate::trainer::CheckpointRequest;
-use crate::{batches, groups, jobs, members, steps, trainer};
+use crate::{batches, groups, jobs, members, open_groups, steps, trainer};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -182,7 +182,7 @@ impl Command {
             }
             Kind::ListGroups => {
                 let page = Query(self.body()?);
-                groups::list(app, caller, job, page).await.into_response()
+                open_groups::list(app, caller, job, page).await.into_response()
             }
             Kind::BeginMember => members::begin(app, caller, job, Body(self.body()?)).await?,
             Kind::EndMember => {

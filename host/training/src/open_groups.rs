@@ -31,7 +31,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 /// Paging of groups.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct GroupQuery {
+pub(crate) struct GroupQuery {
     /// Only the group of this key.
     group: Option<String>,
     /// Only groups with members, and without those that are too old to be trained.
@@ -58,7 +58,7 @@ impl GroupQuery {
 
 /// A page of groups.
 #[derive(Default, Serialize, ToSchema)]
-struct OpenGroups {
+pub(crate) struct OpenGroups {
     /// By key.
     groups: Vec<OpenGroup>,
     /// The `after` of the next page; absent on the last one.
@@ -231,7 +231,7 @@ fn page(query: &GroupQuery, job: &Job, programs: &programs::State) -> OpenGroups
     page
 }
 
-async fn list(
+pub(crate) async fn list(
     State(app): State<TrainingApp>,
     caller: Caller,
     InPath(job): InPath,

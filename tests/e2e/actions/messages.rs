@@ -25,7 +25,7 @@ async fn an_action_is_run_once_and_answered_to_its_sender() {
     let mut replies = peer.replies().await;
     let body = shell("echo x >> count; echo out").to_string();
     for _ in 0..2 {
-        peer.ask("m-1", "c-1", &body).await;
+        peer.ask(Queue::Runs, "m-1", "c-1", &body).await;
         let reply = next(&mut replies).await;
         assert_eq!(reply.correlation_id.as_deref(), Some("c-1"));
         let view: Value = serde_json::from_slice(&reply.body).expect("JSON");
@@ -38,7 +38,7 @@ async fn an_action_is_run_once_and_answered_to_its_sender() {
 
     // An invalid message gets an answer, or becomes a dead letter if it has no `reply_to`.
     let wrong = json!({"kind": "sh", "run": {"process": {"command": []}}}).to_string();
-    peer.ask("m-2", "c-2", &wrong).await;
+    peer.ask(Queue::Runs, "m-2", "c-2", &wrong).await;
     let reply = next(&mut replies).await;
     let error: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(error["error"]["param"], "run.process.command");
@@ -71,7 +71,8 @@ async fn a_broker_that_dies_meanwhile_gets_the_answer_afterwards() {
     .await;
     let mut replies = peer.replies().await;
     let script = "echo x >> count; while [ ! -e go ]; do sleep 0.02; done; echo out";
-    peer.ask("m-1", "c-1", &shell(script).to_string()).await;
+    peer.ask(Queue::Runs, "m-1", "c-1", &shell(script).to_string())
+        .await;
     while !folder.path().join("count").exists() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

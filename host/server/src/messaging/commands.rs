@@ -60,6 +60,9 @@ pub(super) enum Command {
         tenant: Option<String>,
         /// The job.
         job: String,
+        /// Also removes its training run.
+        #[serde(default)]
+        forget: bool,
     },
     /// Registers an engine.
     AddWorker {
@@ -120,11 +123,22 @@ impl From<NotRecorded> for Failure {
 }
 
 /// Consumes one queue.
-pub(super) struct Consumer {
-    pub(super) app: App,
+pub(super) struct Consumer<A = App> {
+    pub(super) app: A,
     pub(super) deliveries: Deliveries,
     pub(super) status: Arc<Status>,
     pub(super) stop: watch::Receiver<bool>,
+}
+
+impl<A> Consumer<A> {
+    /// The next delivery; `None` when the consumer must end.
+    pub(super) async fn next(&mut self) -> Option<Delivery> {
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => None,
+            delivery = self.deliveries.next() => delivery,
+        }
+    }
 }
 
 impl Consumer {
@@ -142,15 +156,6 @@ impl Consumer {
             if !self.carry_out(delivery).await {
                 return;
             }
-        }
-    }
-
-    /// The next delivery; `None` when the consumer must end.
-    pub(super) async fn next(&mut self) -> Option<Delivery> {
-        tokio::select! {
-            biased;
-            _ = self.stop.wait_for(|stop| *stop) => None,
-            delivery = self.deliveries.next() => delivery,
         }
     }
 
@@ -260,6 +265,15 @@ fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
         Some(Value::String(own)) => Some(own),
         Some(_) => return Err("`id` must be text".to_owned()),
     };
+    let id = id_of(id, own)?;
+    let command = serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        format!("{error}; docs/messaging.md lists all commands with their fields")
+    })?;
+    Ok((id, command))
+}
+
+/// The id of a command, from its message and from its fields, or why it has none.
+pub(super) fn id_of(id: Option<String>, own: Option<String>) -> Result<String, String> {
     let id = match (id.filter(|id| !id.is_empty()), own) {
         (Some(id), Some(own)) if id != own => {
             return Err("`id` and the message's id differ; send one of them".to_owned());
@@ -275,10 +289,7 @@ fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
     if id.len() > ID_BYTES_MAX {
         return Err(format!("the id is longer than {ID_BYTES_MAX} bytes"));
     }
-    let command = serde_json::from_value(Value::Object(fields)).map_err(|error| {
-        format!("{error}; docs/messaging.md lists all commands with their fields")
-    })?;
-    Ok((id, command))
+    Ok(id)
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use crate::commands::{register, reward_of, rewarded, workers_named};
+use crate::commands::{forget_run, register, reward_of, rewarded, workers_named};
 use serde_json::{Value, json};
-use treadle_auth::Change;
+use std::sync::Arc;
+use treadle_auth::{Auth, Caller, Change, Principal, PrincipalKind, Scope, TenantState};
 use treadle_core::programs::Worker;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
@@ -38,6 +39,8 @@ pub(super) enum Effect {
         /// The job's name in the core.
         inside: String,
         job: ClientName,
+        /// Its training run goes too.
+        forget: bool,
     },
     /// Registers an engine.
     Add { url: String, declared: Declared },
@@ -88,13 +91,18 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
                 program,
             })
         }
-        Command::ReleaseJob { tenant, job } => {
+        Command::ReleaseJob {
+            tenant,
+            job,
+            forget,
+        } => {
             let tenant = tenant_of(app, tenant.as_deref())?;
             let job = name("job", job)?;
             Ok(Effect::ReleaseJob {
                 inside: tenant.inside(&job).into_owned(),
                 tenant,
                 job,
+                forget: *forget,
             })
         }
         Command::AddWorker {
@@ -117,13 +125,36 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
 
 /// The tenant, which must exist.
 pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure> {
+    tenant_state(&app.auth, name).map(|state| state.tenant.clone())
+}
+
+/// The state of a tenant, which must exist.
+fn tenant_state(auth: &Auth, name: Option<&str>) -> Result<Arc<TenantState>, Failure> {
     let name = name.unwrap_or(DEFAULT_TENANT);
-    match app.auth.directory().tenants.get(name) {
-        Some(state) => Ok(state.tenant.clone()),
+    match auth.directory().tenants.get(name) {
+        Some(state) => Ok(state.clone()),
         None => refused(format!(
             "no tenant `{name}`; `treadle access tenants list` lists all"
         )),
     }
+}
+
+/// A client of the broker, which acts as an operator of the tenant that it names.
+pub(super) fn caller(auth: &Auth, tenant: Option<&str>, id: &str) -> Result<Caller, Failure> {
+    let principal = Principal {
+        tenant: tenant_state(auth, tenant)?,
+        scope: Some(Scope::Operator),
+        global: false,
+        root: false,
+        whole: false,
+        tenants: auth.directory().tenants.len(),
+        who: PrincipalKind::Broker,
+    };
+    Ok(Caller {
+        principal: Arc::new(principal),
+        address: None,
+        request_id: id.to_owned(),
+    })
 }
 
 /// A name in a command.
@@ -171,7 +202,19 @@ pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<Str
             tenant,
             inside,
             job,
-        } => release_job(app, id, &tenant, inside, &job).await,
+            forget,
+        } => {
+            let released = release_job(app, id, &tenant, inside, &job).await?;
+            if forget {
+                let caller = caller(&app.auth, Some(tenant.name()), id)?;
+                let forgotten = forget_run(app, &caller, &job).await;
+                forgotten.map_err(|response| match response.status().as_u16() {
+                    503 => Failure::Over,
+                    _ => Failure::Unable("the training run could not be removed".to_owned()),
+                })?;
+            }
+            Ok(released)
+        }
         Effect::Add { url, declared } => add(app, id, &url, declared).await,
         Effect::Remove { worker } => remove(app, id, worker).await,
     }

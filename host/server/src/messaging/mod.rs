@@ -12,6 +12,7 @@ mod outbox;
 mod runs;
 #[cfg(test)]
 mod tests;
+mod training;
 
 use crate::app::App;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,6 +88,12 @@ impl Messaging {
             status: Arc::clone(&self.status),
             stop: stop.subscribe(),
         };
+        let training = commands::Consumer {
+            app: app.training.clone(),
+            deliveries: self.broker.consume(Queue::Training, training::PREFETCH),
+            status: Arc::clone(&self.status),
+            stop: stop.subscribe(),
+        };
         let tasks = vec![
             tokio::spawn(outbox.run()),
             tokio::spawn(consumer(Queue::Commands, self.prefetch).run()),
@@ -95,6 +102,7 @@ impl Messaging {
                 consumer(Queue::Runs, runs::PREFETCH),
                 self.broker.clone(),
             )),
+            tokio::spawn(training::run(training, self.broker.clone())),
         ];
         let before = self.set(Some(Running { stop, tasks }));
         if let Some(before) = before {

@@ -85,13 +85,13 @@ impl Request {
             }
             Err(Unable::Over) => return,
         };
-        self.reply(Reply {
+        let message = Reply {
             to: delivery.reply_to.clone().unwrap_or_default(),
             correlation_id: delivery.correlation_id.clone(),
             id: delivery.id.clone().unwrap_or_default(),
             body,
-        })
-        .await;
+        };
+        reply(&*self.broker, message).await;
         self.status.settled(outcome);
         settled(delivery.ack().await);
     }
@@ -143,24 +143,24 @@ impl Request {
             }
         }
     }
+}
 
-    /// Sends a reply until the broker confirms it, or it is undeliverable.
-    async fn reply(&self, reply: Reply) {
-        loop {
-            match self.broker.answer(&reply).await {
-                Ok(_) => return,
-                Err(
-                    error @ (BrokerError::ReplyTo { .. }
-                    | BrokerError::TooLarge { .. }
-                    | BrokerError::Closed),
-                ) => {
-                    tracing::warn!(to = reply.to, %error, "a reply can't be sent");
-                    return;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "a reply waits for the broker");
-                    tokio::time::sleep(PAUSE).await;
-                }
+/// Sends a reply until the broker confirms it, or it is undeliverable.
+pub(super) async fn reply(broker: &dyn Broker, reply: Reply) {
+    loop {
+        match broker.answer(&reply).await {
+            Ok(_) => return,
+            Err(
+                error @ (BrokerError::ReplyTo { .. }
+                | BrokerError::TooLarge { .. }
+                | BrokerError::Closed),
+            ) => {
+                tracing::warn!(to = reply.to, %error, "a reply can't be sent");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a reply waits for the broker");
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -194,9 +194,9 @@ async fn ended(actions: &Actions, tenant: &Tenant, admitted: Admitted) -> Option
     serde_json::to_vec(&view).ok()
 }
 
-fn settled(done: Result<(), BrokerError>) {
+pub(super) fn settled(done: Result<(), BrokerError>) {
     if let Err(cause) = done {
         // It will be redelivered, and recognised by its id.
-        tracing::debug!(%cause, "an action's message was not settled");
+        tracing::debug!(%cause, "a message was not settled");
     }
 }

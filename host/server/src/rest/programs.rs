@@ -3,7 +3,7 @@
 use super::Endpoint;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
 use crate::app::App;
-use crate::commands::{reward_of, rewarded};
+use crate::commands::{forget_run, reward_of, rewarded};
 use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,6 @@ use treadle_endpoints::{delete, get, put};
 use treadle_http::error_response;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
-use treadle_training::forget;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -221,10 +220,7 @@ async fn release_job(
         after: Value::Null,
     };
     app.auth.audit.note(&caller, change).await;
-    let forgotten = query.forget && forget(&app.training, &caller, job.clone()).await?;
-    if let Some(captures) = app.gateway.captures.as_ref().filter(|_| forgotten) {
-        captures.forget(&caller.principal.inside(&job));
-    }
+    let forgotten = query.forget && forget_run(&app, &caller, &job).await?;
     Ok(Json(ReleasedJob {
         job: job.to_string(),
         released: keys.len(),

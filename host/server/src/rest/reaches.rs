@@ -193,6 +193,12 @@ const BESIDE: &[[&str; 4]] = &[
         "as `POST /api/v1/actions`",
     ],
     [
+        "the queue `treadle.training`",
+        "who may publish",
+        "a program as the daemon's user; an address; a service",
+        "as `PUT /api/v1/jobs/{job}`",
+    ],
+    [
         "a bearer token of the identity provider, in any request",
         "anyone",
         "the provider's keys",

@@ -223,7 +223,9 @@ async fn declare(
 fn operates(app: &App, principal: &Principal) -> bool {
     let least = match principal.who {
         PrincipalKind::Anonymous => Scope::Admin,
-        PrincipalKind::Token { .. } | PrincipalKind::Subject(_) => Scope::Operator,
+        PrincipalKind::Token { .. } | PrincipalKind::Subject(_) | PrincipalKind::Broker => {
+            Scope::Operator
+        }
     };
     principal.scope >= Some(least) && (principal.global || app.auth.has_one_tenant())
 }
