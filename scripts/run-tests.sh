@@ -110,7 +110,7 @@ test_python() {
   (cd sdk/python/treadle_rl && $run ruff check --quiet && $run mypy src tests >&2 && $run pytest --quiet >&2)
 }
 
-# All forms, each with one kill of each kind, two at once: five minutes of runs in three.
+# All forms, each with one kill of each kind, two at once: six minutes of runs in four.
 start_chaos() {
   [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
   say "killing servers meanwhile; its output is in $CHAOS_LOG"

@@ -82,6 +82,10 @@ pub(crate) async fn train(url: String, folder: &Path, seed: u64) -> Result<(), C
         let ends = folder.join(STOP).exists();
         trainer.step(!ends).await?;
         last += u32::from(ends);
+        if ends && trainer.progress.lineage == 0 {
+            // However short the run was, some batches come again.
+            trainer.resume().await?;
+        }
     }
     trainer.version().await
 }
