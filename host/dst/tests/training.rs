@@ -125,7 +125,7 @@ const BUGS: &[(TrainingBug, u64, &str)] = &[
     (TrainingBug::AnyLineage, 60, "refusals"),
     (TrainingBug::ForgetAdmission, 20, "waits"),
     (TrainingBug::SurplusIsMember, 20, "members"),
-    (TrainingBug::ForgetBatch, 20, "waits"),
+    (TrainingBug::ForgetBatch, 20, "answers"),
     (TrainingBug::ForgetVersion, 20, "answers"),
     (TrainingBug::NoTimer, 20, "deadlines"),
     (TrainingBug::NameNoGroup, 20, "liveness"),
