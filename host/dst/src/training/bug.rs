@@ -110,24 +110,24 @@ impl TrainingBug {
             (Self::ShortGroup, TrainingEvent::GroupSubmitted { size, .. }) => {
                 *size = size.map(|size| (size - 1).max(1));
             }
-            (Self::FailureIsZero, TrainingEvent::MemberEnded { report, .. }) => {
-                if !report.end.is_trained() {
-                    *report = Report {
-                        reward: Reward::new(0.0),
-                        sample: Some("none".into()),
-                        ..Report::of(End::Completed, report.tokens, report.turns)
-                    };
-                }
+            (Self::FailureIsZero, TrainingEvent::MemberEnded { report, .. })
+                if !report.end.is_trained() =>
+            {
+                *report = Report {
+                    reward: Reward::new(0.0),
+                    sample: Some("none".into()),
+                    ..Report::of(End::Completed, report.tokens, report.turns)
+                };
             }
             (Self::NoRewardIsZero, TrainingEvent::RewardFailed { member, .. }) => {
                 let (member, reward) = (member.clone(), Reward::new(0.0)?);
                 return Some(TrainingEvent::RewardGiven { member, reward });
             }
-            (Self::LoseRewarded, TrainingEvent::RewardGiven { member, .. }) => {
-                if events.is_multiple_of(5) {
-                    let (member, cause) = (member.clone(), "injected".into());
-                    return Some(TrainingEvent::RewardFailed { member, cause });
-                }
+            (Self::LoseRewarded, TrainingEvent::RewardGiven { member, .. })
+                if events.is_multiple_of(5) =>
+            {
+                let (member, cause) = (member.clone(), "injected".into());
+                return Some(TrainingEvent::RewardFailed { member, cause });
             }
             (Self::IgnoreSampleVersion, TrainingEvent::MemberEnded { report, .. }) => {
                 report.version = None;
@@ -214,8 +214,8 @@ impl TrainingBug {
                     member.reward = Reward::new(0.125);
                 }
             }
-            (Self::ForgetLost, _) if !job.account.lost.is_empty() => {
-                job.account.lost = BTreeMap::new();
+            (Self::ForgetLost, _) if !job.account.all.lost.is_empty() => {
+                job.account.all.lost = BTreeMap::new();
             }
             (Self::CountAgain, TrainingEvent::GroupSubmitted { .. }) => job.submitted += 1,
             (Self::LoseGroup, TrainingEvent::MemberEnded { .. }) if events.is_multiple_of(5) => {

@@ -2,6 +2,7 @@
 //! jobs, and daemons that are killed.
 
 use super::clients::Doing;
+use super::model::answered;
 use super::plan::SECOND_US;
 use super::trainers::Trainer;
 use super::{Due, Simulation};
@@ -10,7 +11,7 @@ use treadle_core::training::{End, Job, MemberRef, Report, TrainingEvent};
 
 impl Simulation {
     /// A call comes again at once, which changes nothing, or later.
-    pub(super) fn call_again(&mut self, event: &TrainingEvent) -> Checked {
+    pub(super) fn call_again(&mut self, event: TrainingEvent) -> Checked {
         if self.draws.percent(40) && !matches!(event, TrainingEvent::MemberArrived { .. }) {
             let delay_us = self.draws.between_low(1_000, 60 * SECOND_US);
             let is_of_job = matches!(
@@ -18,14 +19,14 @@ impl Simulation {
                 TrainingEvent::JobDeclared { .. } | TrainingEvent::JobRemoved { .. }
             );
             if !is_of_job {
-                self.after(delay_us, Due::Call(Box::new(event.clone())));
+                self.after(delay_us, Due::Call(Box::new(event)));
             }
             return Ok(());
         }
-        if self.daemon.check(event).is_err() {
+        if self.daemon.check(&event).is_err() {
             return Ok(());
         }
-        if let TrainingEvent::MemberArrived { member, .. } = event
+        if let TrainingEvent::MemberArrived { member, .. } = &event
             && self.daemon.jobs().begun(member).is_some()
         {
             return Ok(());
@@ -102,7 +103,7 @@ impl Simulation {
         };
         self.counts.count("bad-calls");
         let accepted = self.daemon.check(&event).is_ok();
-        self.model.answered(&format!("{event:?}"), false, accepted)
+        answered(&format!("{event:?}"), false, accepted)
     }
 }
 

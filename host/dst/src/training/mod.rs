@@ -239,7 +239,7 @@ impl Simulation {
         }
         self.handle(event.clone().into())?;
         if self.goes_wrong(self.plan.again_percent) {
-            self.call_again(&event)?;
+            self.call_again(event)?;
         }
         Ok(true)
     }
@@ -272,7 +272,7 @@ impl Simulation {
             match command {
                 Command::Training(command) => self.commanded(command),
                 Command::Program(command) => self.program_commanded(command)?,
-                Command::Action(_) => {}
+                Command::Action(_) | Command::Weights(_) => {}
             }
         }
         Ok(())

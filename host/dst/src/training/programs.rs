@@ -84,7 +84,7 @@ impl Simulation {
         if self.draws.percent(15) {
             let rewarded = ProgramEvent::ProgramRewarded {
                 program: at.program,
-                reward_millionths: self.draws.below(2_000_000) as i64 - 500_000,
+                reward_millionths: self.draws.below(2_000_000).cast_signed() - 500_000,
             };
             return self.handle(rewarded.into());
         }
@@ -104,10 +104,8 @@ impl Simulation {
                 self.after(queued_us + takes_us, Due::Answer(step));
             }
             ProgramCommand::RefuseStep { step, .. } => self.step_over(step, false),
-            ProgramCommand::AbortStep { step, cause } => {
-                if self.steps.contains_key(&step) {
-                    return self.fail_step(step, cause);
-                }
+            ProgramCommand::AbortStep { step, cause } if self.steps.contains_key(&step) => {
+                return self.fail_step(step, cause);
             }
             _ => {}
         }

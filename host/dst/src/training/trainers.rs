@@ -1,6 +1,7 @@
 //! Trainers: they submit prompts, take batches in order, train, tell versions, save checkpoints and
 //! go back to them.
 
+use super::model::answered;
 use super::plan::SECOND_US;
 use super::{Due, Simulation};
 use crate::outcome::{Checked, broken};
@@ -91,6 +92,7 @@ impl Simulation {
                 settings
             },
             content: None,
+            domain: None,
         };
         self.must_be_accepted(event)
     }
@@ -99,7 +101,7 @@ impl Simulation {
     fn must_be_accepted(&mut self, event: TrainingEvent) -> Checked {
         let what = format!("{event:?}");
         let accepted = self.call(event)?;
-        self.model.answered(&what, true, accepted)
+        answered(&what, true, accepted)
     }
 
     pub(super) fn trainer_acts(&mut self, job: usize, epoch: u64) -> Checked {

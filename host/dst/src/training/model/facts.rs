@@ -17,8 +17,8 @@ pub(super) struct Member {
     pub(super) end: Option<End>,
     pub(super) reward: Option<Reward>,
     pub(super) sample: Option<Box<str>>,
-    pub(super) captured: u64,
-    pub(super) incomplete: bool,
+    /// Steps that were captured; `None` if one was not.
+    pub(super) captured: Option<u64>,
     pub(super) tokens: u64,
     pub(super) turns: u32,
     /// When it is lost, if it is still open then.
@@ -57,8 +57,8 @@ pub(super) struct Group {
     pub(super) members: BTreeMap<Box<str>, Member>,
     /// How often it became too old.
     pub(super) returned: u32,
-    /// No member was dropped or lost.
-    pub(super) pristine: bool,
+    /// Members that were dropped or left.
+    pub(super) dropped: u64,
     /// It is too old to be trained, and its members run on.
     pub(super) stale: bool,
     /// It has become too old, and its members are not dropped yet.
@@ -162,7 +162,6 @@ impl Job {
             size: usize::from(size.unwrap_or(self.settings.group_size)),
             number: self.submitted,
             implicit,
-            pristine: true,
             ..Group::default()
         };
         self.groups.insert(key.into(), group);
@@ -189,13 +188,6 @@ impl Job {
 
     pub(super) fn member(&mut self, group: &str, program: &str) -> Option<&mut Member> {
         self.groups.get_mut(group)?.members.get_mut(program)
-    }
-
-    /// The group of a member.
-    pub(super) fn group_of(&self, program: &str) -> Option<Box<str>> {
-        let mut groups = self.groups.iter();
-        let found = groups.find(|(_, group)| group.members.contains_key(program));
-        found.map(|(key, _)| key.clone())
     }
 
     /// Groups that can be served.
@@ -244,13 +236,13 @@ impl Job {
     pub(super) fn compare(&self, answered: &treadle_core::training::Job) -> Checked {
         let account = &answered.account;
         let mut lost = Tally::default();
-        for tally in account.lost.values() {
+        for tally in account.all.lost.values() {
             lost = sum(lost, *tally);
         }
         let sums = Sums {
-            begun: account.begun,
-            finished: account.finished,
-            served: account.served,
+            begun: account.all.begun,
+            finished: account.all.finished,
+            served: account.all.served,
             lost,
             left: self.sums.left,
             surplus: account.surplus,
@@ -261,9 +253,9 @@ impl Job {
         }
         let members = self.groups.values().map(|g| g.members.len() as u64);
         let members: u64 = members.sum();
-        let known = account.served.members + lost.members + members + self.sums.left;
-        if known != account.begun {
-            let begun = account.begun;
+        let known = account.all.served.members + lost.members + members + self.sums.left;
+        if known != account.all.begun {
+            let begun = account.all.begun;
             return broken(
                 "account",
                 format!("{begun} members began, {known} are known"),

@@ -66,10 +66,10 @@ impl Model {
             return;
         };
         match event {
-            TrainingEvent::GroupSubmitted { group, size, .. } => {
-                if !job.groups.contains_key(group) && !job.is_over(group) {
-                    job.submit(group, *size, false);
-                }
+            TrainingEvent::GroupSubmitted { group, size, .. }
+                if !job.groups.contains_key(group) && !job.is_over(group) =>
+            {
+                job.submit(group, *size, false);
             }
             TrainingEvent::BatchRequested { batch, .. } => {
                 job.requested = job.requested.max(*batch);
@@ -137,7 +137,7 @@ impl Model {
             TrainingEvent::RewardFailed { .. } => self.lose(at),
             TrainingEvent::StepCaptured { .. } => {
                 if let Some(member) = job.member(&at.group, &at.program) {
-                    member.captured += 1;
+                    member.captured = member.captured.map(|steps| steps + 1);
                 }
             }
             TrainingEvent::CaptureFailed { .. } => {
@@ -148,7 +148,7 @@ impl Model {
                 if is_captured && member.end.is_some() && member.sample.is_none() {
                     self.lose(at);
                 } else {
-                    member.incomplete = true;
+                    member.captured = None;
                 }
             }
             _ => {}
@@ -217,7 +217,7 @@ impl Model {
         };
         if group.members.get(program).is_some_and(is_unopened) {
             group.members.remove(program);
-            group.pristine = false;
+            group.dropped += 1;
             job.sums.left += 1;
             self.members.remove(program);
         }
@@ -307,8 +307,10 @@ impl Model {
         if member.end.is_some() {
             return;
         }
-        let lacks = member.incomplete || (!member.direct && member.captured == 0);
-        let is_complete = !(is_captured && lacks && member.sample.is_none());
+        let is_whole = member
+            .captured
+            .is_some_and(|steps| member.direct || steps > 0);
+        let is_complete = !is_captured || is_whole || member.sample.is_some();
         let end = if end.whole && is_complete {
             End::Completed
         } else {
@@ -339,13 +341,13 @@ impl Model {
             self.aged.extend(job.age());
         }
     }
+}
 
-    /// Whether a call that comes from outside was answered as it has to be.
-    pub(super) fn answered(&self, what: &str, expected: bool, accepted: bool) -> Checked {
-        if expected == accepted {
-            return Ok(());
-        }
-        let answer = if accepted { "accepted" } else { "refused" };
-        broken("refusals", format!("{what} is {answer}"))
+/// Whether a call that comes from outside was answered as it has to be.
+pub(super) fn answered(what: &str, expected: bool, accepted: bool) -> Checked {
+    if expected == accepted {
+        return Ok(());
     }
+    let answer = if accepted { "accepted" } else { "refused" };
+    broken("refusals", format!("{what} is {answer}"))
 }

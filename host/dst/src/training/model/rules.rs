@@ -119,7 +119,7 @@ impl Model {
         if !has_reason {
             return broken("drops", format!("{program} of {} for no reason", at.group));
         }
-        group.pristine = false;
+        group.dropped += 1;
         let Some(member) = group.members.remove(program) else {
             return broken("drops", format!("{program} is dropped twice"));
         };
@@ -268,11 +268,11 @@ impl Job {
     /// No group that is ready is older than one that is served.
     fn check_order(&self, batch: u64, served: &BTreeMap<Box<str>, Group>) -> Checked {
         // Those that returned go first; which of them is left to the core.
-        let place = |group: &Group| (group.version(), group.pristine, group.number);
+        let place = |group: &Group| (group.version(), group.number);
         let ready = self.groups.iter();
         for (left, group) in ready.filter(|(_, group)| group.is_ready(&self.settings)) {
             let younger = served.iter().find(|(_, served)| {
-                let is_comparable = group.pristine && served.pristine;
+                let is_comparable = group.dropped + served.dropped == 0;
                 let is_older = group.version() < served.version();
                 is_older || (is_comparable && place(group) < place(served))
             });
@@ -332,8 +332,10 @@ impl Job {
 
     /// Each group that was submitted is served, given up or there.
     fn check_groups(&mut self, answered: &training::Job) -> Checked {
-        let is_gone = |key: &&Box<str>| !answered.groups.contains_key(&**key);
-        let gone: Vec<Box<str>> = self.groups.keys().filter(is_gone).cloned().collect();
+        let known = self.groups.keys().cloned();
+        let gone: Vec<Box<str>> = known
+            .filter(|key| !answered.groups.contains_key(key))
+            .collect();
         for key in gone {
             let group = self.groups.remove(&key).unwrap_or_default();
             if !group.members.is_empty() {
@@ -346,9 +348,8 @@ impl Job {
             let told = answered.account.never_served;
             return broken("groups", format!("{given_up} were given up, not {told}"));
         }
-        let unknown = answered.groups.keys();
-        let unknown = unknown.filter(|key| !self.groups.contains_key(&**key));
-        match unknown.last() {
+        let mut told = answered.groups.keys();
+        match told.find(|key| !self.groups.contains_key(&***key)) {
             Some(key) => broken("groups", format!("{key} was not submitted")),
             None => Ok(()),
         }
@@ -392,8 +393,7 @@ impl Member {
             end: None,
             reward: None,
             sample: None,
-            captured: 0,
-            incomplete: false,
+            captured: Some(0),
             tokens: 0,
             turns: 0,
             due_us,
