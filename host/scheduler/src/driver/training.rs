@@ -338,9 +338,10 @@ impl DriverHandle {
 mod tests {
     use super::*;
     use crate::driver::{Clock, DriverOptions, spawn_driver};
+    use crate::instruction::Instruction;
     use std::time::Duration;
     use treadle_core::training::{End, JobSettings, Report};
-    use treadle_core::{Core, CoreConfig};
+    use treadle_core::{Core, CoreConfig, Refusal};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 
     fn driver() -> DriverHandle {
@@ -427,5 +428,48 @@ mod tests {
         assert_eq!(admitted, Ok(Begun::Member));
         let batches = driver.training(|state| state.jobs["job"].batches.len());
         assert_eq!(batches.await.ok(), Some(1));
+    }
+
+    /// A member may be cut between its arrival and its step.
+    #[tokio::test]
+    async fn a_step_of_a_member_that_was_cut_opens_no_program() {
+        let driver = driver();
+        let job: Box<str> = "job".into();
+        let settings = Box::new(JobSettings {
+            group_size: 1,
+            rewarded: false,
+            ..JobSettings::default()
+        });
+        let declared = TrainingEvent::JobDeclared { job, settings };
+        assert_eq!(train(&driver, declared).await, Ok(()));
+        for program in ["cut", "kept"] {
+            assert!(arrive(&driver, program).await.is_ok(), "{program}");
+        }
+        let ended = TrainingEvent::MemberEnded {
+            member: member("cut"),
+            report: Report::of(End::ClientFailed, 0, 0),
+        };
+        assert_eq!(train(&driver, ended).await, Ok(()));
+        let step = driver.step_id();
+        let arrival = treadle_core::StepArrival {
+            step,
+            program: "cut".into(),
+            job: "job".into(),
+            prompt_tokens: 1,
+            exact: true,
+            prompt_bytes: 1,
+            text: None,
+            output_tokens_max: None,
+            prefix: vec![],
+            one_shot: false,
+            inferred: false,
+            parent: None,
+            group: None,
+            model: None,
+        };
+        let mut told = driver.submit(arrival, None).expect("it runs");
+        let told = told.recv().await;
+        let is_refused = matches!(told, Some(Instruction::Refuse(Refusal::ProgramReleased)));
+        assert!(is_refused, "{told:?}");
     }
 }

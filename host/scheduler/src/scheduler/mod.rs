@@ -33,7 +33,7 @@ use transfers::Transfers;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::training::TrainingCommand;
 use treadle_core::weights::WeightsCommand;
-use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
+use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Refusal, StepArrival};
 use treadle_model::{ActionId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::Notice;
 use treadle_store::{Batch, Snapshot};
@@ -219,6 +219,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     pub fn handle(&mut self, now: Timestamp, input: Input) {
         match input {
             Input::Event(event) => self.handle_event(now, event, None),
+            Input::Submit { arrival, .. } if self.is_cut(&arrival) => {
+                let refused = Instruction::Refuse(Refusal::ProgramReleased);
+                self.instruct(arrival.step, refused);
+                self.outputs.push_back(Output::StepOver(arrival.step));
+            }
             Input::Submit { arrival, live } => match live.filter(|l| self.is_beyond(&arrival, l)) {
                 Some(LiveLimit { programs_max, .. }) => {
                     let refused = Instruction::RefuseLive { programs_max };
@@ -249,6 +254,14 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 }
             }
         }
+    }
+
+    /// Whether a step is of a member that was cut before it came here: it would open a program
+    /// that nobody trains.
+    fn is_cut(&self, arrival: &StepArrival) -> bool {
+        let run = self.core.training().jobs.get(&arrival.job);
+        let is_open = self.core.programs().keys.contains_key(&arrival.program);
+        !is_open && run.is_some_and(|run| run.dropped.contains(&arrival.program))
     }
 
     /// Whether a step would open a program beyond its tenant's limit.
