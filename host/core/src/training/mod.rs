@@ -408,9 +408,11 @@ impl Machine for Training {
         if std::mem::take(&mut self.restarted) {
             self.forget_unopened(programs);
         }
+        // Members that a batch cuts have deadlines.
         self.expire(programs);
         while let Some(job) = self.touched.pop_first() {
             self.settle_job(&job);
+            self.expire(programs);
         }
     }
 

@@ -19,7 +19,11 @@ fn arrived(program: &str, direct: bool) -> TrainingEvent {
 }
 
 fn lost(job: &Job, end: End) -> u64 {
-    job.account.lost.get(&end).map_or(0, |tally| tally.members)
+    job.account
+        .all
+        .lost
+        .get(&end)
+        .map_or(0, |tally| tally.members)
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn arrived(program: &str) -> Event {
 }
 
 fn aborted(core: &Core) -> u64 {
-    let lost = &core.training().jobs["job"].account.lost;
+    let lost = &core.training().jobs["job"].account.all.lost;
     lost.get(&End::Aborted).map_or(0, |tally| tally.members)
 }
 

@@ -245,7 +245,7 @@ impl Executor {
                         self.idle
                             .extend(rows.map(|(program, idle)| (*program, *idle)));
                     }
-                    Command::Program(_) | Command::Training(_) => {}
+                    Command::Program(_) | Command::Training(_) | Command::Weights(_) => {}
                 }
             }
             while self.core.poll_decision().is_some() {}
