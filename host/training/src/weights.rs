@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
@@ -20,6 +21,8 @@ use treadle_model::WorkerId;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
+/// How often an update is looked at that nothing was heard of.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a folder with weights.
 const FOLDER_BYTES_MAX: usize = 4_096;
 
@@ -268,10 +271,12 @@ async fn show(
     loop {
         changes.mark_unchanged();
         let view = view(&app, &job).await?;
-        let is_over = view.update.is_none();
-        if is_over || timeout_at(deadline, changes.changed()).await.is_err() {
+        if view.update.is_none() || Instant::now() >= deadline {
             return Ok(Json(view));
         }
+        // It may also end with an engine that is lost, or with the time to become ready.
+        let next = deadline.min(Instant::now() + LOOK_AGAIN);
+        let _ = timeout_at(next, changes.changed()).await;
     }
 }
 

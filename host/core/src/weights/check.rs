@@ -2,8 +2,8 @@
 
 use crate::training::TrainingError;
 use crate::weights::event::WeightsEvent;
-use crate::weights::holding::Weights;
 use crate::weights::state::State;
+use crate::weights::version::Weights;
 use crate::weights::{Engines, WeightsMachine};
 use thiserror::Error;
 use treadle_model::{WEIGHTS_BYTES_MAX, WorkerId};

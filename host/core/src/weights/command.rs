@@ -1,6 +1,7 @@
 //! What updates of weights ask of their environment.
 
-use crate::weights::{Call, Weights};
+use crate::weights::call::Call;
+use crate::weights::version::Weights;
 use treadle_model::WorkerId;
 
 /// A command for the weights of an engine.

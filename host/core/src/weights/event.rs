@@ -1,77 +1,10 @@
 //! What happened to the weights of engines.
 
 use crate::daemon::kinds;
-use crate::weights::Weights;
+use crate::weights::call::Answer;
+use crate::weights::version::Weights;
 use serde::{Deserialize, Serialize};
 use treadle_model::WorkerId;
-
-/// One call of an update, to one engine.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Call {
-    /// Bring the weights to the engine's node and check them, while it serves.
-    Prepare,
-    /// Pause generation such that caches are computed again afterwards.
-    Pause,
-    /// Load the weights.
-    Apply,
-    /// Ask which version it has, and for a checksum of its weights.
-    Verify,
-    /// Clear caches that were computed with other weights.
-    Clear,
-    /// Generate again.
-    Resume,
-}
-
-impl Call {
-    /// The call's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Prepare => "prepare",
-            Self::Pause => "pause",
-            Self::Apply => "apply",
-            Self::Verify => "verify",
-            Self::Clear => "clear",
-            Self::Resume => "resume",
-        }
-    }
-}
-
-/// A checksum of an engine's weights. Engines that split a model otherwise have other checksums.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Checksum {
-    /// How the engine splits and computes it: only checksums of one layout can be compared.
-    pub layout: Box<str>,
-    /// Its value.
-    pub value: Box<str>,
-}
-
-/// How a call ended.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// The engine did it.
-    Done,
-    /// What the engine has. Of [`Call::Verify`] only.
-    Reports {
-        /// The version's name; absent if its software has none.
-        name: Option<Box<str>>,
-        /// A checksum; absent if its software computes none.
-        checksum: Option<Checksum>,
-        /// Its software names a version only while it has it as a whole.
-        whole: bool,
-    },
-    /// The engine did not, and nothing has changed there.
-    Refused {
-        /// Its words.
-        cause: Box<str>,
-    },
-    /// The engine failed, or gave no answer: what it has now is not known.
-    Failed {
-        /// Its words, or why there was no answer.
-        cause: Box<str>,
-    },
-}
 
 /// How the engines of a job are updated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]

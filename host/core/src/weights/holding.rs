@@ -1,31 +1,15 @@
 //! What one engine holds, as far as its answers prove.
 
-use crate::weights::event::{Answer, Call, Checksum};
+use crate::weights::call::{Answer, Call, Checksum};
+use crate::weights::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use treadle_model::{Span, Timestamp};
 
 /// How often a call that can be repeated is made before the engine counts as unknown.
 const TRIES_MAX: u8 = 3;
-/// How long an engine that could not be loaded is left alone, at first and at most.
+/// Pause before an engine that could not be loaded is tried again, at first and at most.
 const BACKOFF: Span = Span::from_secs(5);
 const BACKOFF_MAX: Span = Span::from_secs(300);
-
-/// A version of a job's weights.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Weights {
-    /// The lineage that it belongs to.
-    pub lineage: u32,
-    /// Its number: on how many batches it was trained.
-    pub version: u64,
-    /// Its name in the engines' answers.
-    pub name: Box<str>,
-    /// The folder that engines load it from.
-    pub folder: Box<str>,
-}
-
-/// Checksums of one version, by layout.
-pub type Checksums = BTreeMap<Box<str>, Box<str>>;
 
 /// How far an engine is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -79,7 +63,7 @@ pub struct Holding {
     pub call: Option<PendingCall>,
     /// Calls in a row that failed.
     pub failures: u8,
-    /// It is left alone until then.
+    /// It is not called before then.
     pub rests_until: Timestamp,
 }
 
@@ -162,7 +146,7 @@ impl Holding {
         Progress::Out
     }
 
-    /// It is left alone for a while, longer each time.
+    /// It is not called for a while, longer each time.
     fn rest(&mut self, cause: &str, now: Timestamp) -> Progress {
         let doubled = BACKOFF.0.saturating_mul(1 << self.failures.min(16));
         self.rests_until = now + Span(doubled.min(BACKOFF_MAX.0));

@@ -1,7 +1,8 @@
 //! The weights of one job: what serves, and the update that is under way.
 
 use crate::weights::event::UpdatePlan;
-use crate::weights::holding::{Checksums, Holding, Phase, Weights};
+use crate::weights::holding::{Holding, Phase};
+use crate::weights::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Span, Timestamp, WorkerId};
@@ -150,7 +151,7 @@ pub(crate) fn compare<'h>(
         let most = values.into_iter().find(|(_, count)| count * 2 > all);
         agreed.extend(most.map(|(value, _)| (layout.into(), value.into())));
     }
-    let differs = |(_, sum): &(WorkerId, &super::Checksum)| {
+    let differs = |(_, sum): &(WorkerId, &crate::weights::call::Checksum)| {
         agreed
             .get(&sum.layout)
             .is_none_or(|most| *most != sum.value)

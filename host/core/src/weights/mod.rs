@@ -20,6 +20,7 @@
 //! A rolling update takes one engine after the other through this, and two versions serve
 //! meanwhile.
 
+mod call;
 mod check;
 mod command;
 mod event;
@@ -28,13 +29,16 @@ mod invariants;
 mod job;
 mod state;
 mod update;
+mod version;
 
+pub use call::{Answer, Call, Checksum};
 pub use check::{PublishError, QUORUM_MAX, READY_MAX_S, WeightsError};
 pub use command::WeightsCommand;
-pub use event::{Answer, Call, Checksum, UpdatePlan, WeightsEvent};
-pub use holding::{Checksums, Holding, PendingCall, Phase, Weights};
+pub use event::{UpdatePlan, WeightsEvent};
+pub use holding::{Holding, PendingCall, Phase};
 pub use job::{EndedUpdate, JobWeights, Stage, Update};
 pub use state::State;
+pub use version::{Checksums, Weights};
 
 use crate::daemon::DaemonEvent;
 use crate::machine::{Machine, Notice, Notified};

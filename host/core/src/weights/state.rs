@@ -1,10 +1,12 @@
 //! The state of the machine of weights.
 
 use crate::weights::Engines;
+use crate::weights::call::{Answer, Call};
 use crate::weights::command::WeightsCommand;
-use crate::weights::event::{Answer, Call, UpdatePlan};
-use crate::weights::holding::{Checksums, Holding, Phase, Progress, Weights};
+use crate::weights::event::UpdatePlan;
+use crate::weights::holding::{Holding, Phase, Progress};
 use crate::weights::job::{JobWeights, Stage, Update};
+use crate::weights::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Timestamp, WorkerId};

@@ -1,5 +1,6 @@
 //! Updates of engines that fail at any call, lose answers, lie and restart.
 
+mod bugs;
 mod edges;
 
 use super::*;
@@ -73,6 +74,7 @@ struct Fleet {
     served: Vec<u64>,
     pending: VecDeque<WeightsCommand>,
     faults: Faults,
+    bug: Option<bugs::Bug>,
     now: Timestamp,
     random: u64,
 }
@@ -110,6 +112,7 @@ impl Fleet {
             served: Vec::new(),
             pending: VecDeque::new(),
             faults,
+            bug: None,
             now: Timestamp(0),
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
@@ -141,6 +144,9 @@ impl Fleet {
     }
 
     fn notice(&mut self, notice: &Notice) {
+        if self.bug.is_some_and(|bug| bug.misses(notice)) {
+            return;
+        }
         self.machine.advance(self.now);
         self.machine.notice(notice);
         self.settle();
@@ -151,7 +157,10 @@ impl Fleet {
         self.machine.assert_invariants();
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
-                Notice::WorkerFenced { worker, fenced } => drop(self.fenced.insert(worker, fenced)),
+                Notice::WorkerFenced { worker, fenced } => {
+                    let is_lost = self.bug == Some(bugs::Bug::LoseFences) && fenced;
+                    self.fenced.insert(worker, fenced && !is_lost);
+                }
                 Notice::VersionServed { version, .. } => self.served.push(version),
                 Notice::WeightsChanged { .. } => {}
                 other => panic!("{other:?}"),
@@ -197,11 +206,11 @@ impl Fleet {
             match dice {
                 0..6 => return Answer::Refused { cause: cause() },
                 6..12 => return Answer::Failed { cause: cause() },
-                12..20 if call == Call::Apply => {
+                12..16 if call == Call::Apply => {
                     engine.content = Content::Torn(nonce);
                     return Answer::Failed { cause: cause() };
                 }
-                12..15 if call == Call::Apply => {
+                16..20 if call == Call::Apply => {
                     engine.content = Content::Torn(nonce);
                     engine.name = weights.name.clone();
                     return Answer::Failed { cause: cause() };
@@ -229,6 +238,7 @@ impl Fleet {
                     whole: false,
                 };
             }
+            Call::Clear if self.bug == Some(bugs::Bug::KeepCaches) => {}
             Call::Clear => engine.caches = engine.content.clone(),
             Call::Resume => engine.paused = false,
         }
@@ -281,7 +291,10 @@ impl Fleet {
         if !self.engines.contains_key(&worker) {
             return;
         }
-        let answer = self.carry_out(worker, call, &weights);
+        let mut answer = self.carry_out(worker, call, &weights);
+        if let Some(bug) = self.bug {
+            bug.tamper(call, &weights, &mut answer);
+        }
         self.event(&WeightsEvent::WeightsCallEnded {
             job,
             worker,
@@ -362,12 +375,17 @@ impl Fleet {
 /// A scenario, with faults at first and without in the end: whatever happened, the next version
 /// serves everywhere then.
 fn survive(seed: u64) {
+    survive_with(seed, None);
+}
+
+fn survive_with(seed: u64, bug: Option<bugs::Bug>) {
     let faults = if seed.is_multiple_of(3) {
         Faults::Liar
     } else {
         Faults::Any
     };
     let mut fleet = Fleet::new(3 + u32::try_from(seed % 3).expect("few"), faults, seed);
+    fleet.bug = bug;
     let plan = UpdatePlan {
         rolling: seed % 4 == 1 && faults == Faults::Any,
         ready_s: 20,

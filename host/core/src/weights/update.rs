@@ -1,11 +1,12 @@
 //! How an update goes on, and how engines that were left behind are mended.
 
 use crate::weights::Engines;
+use crate::weights::call::Call;
 use crate::weights::command::WeightsCommand;
-use crate::weights::event::Call;
-use crate::weights::holding::{Holding, PendingCall, Phase, Weights};
+use crate::weights::holding::{Holding, PendingCall, Phase};
 use crate::weights::job::{EndedUpdate, JobWeights, Stage, Update, compare, is_before_pause};
 use crate::weights::state::State;
+use crate::weights::version::Weights;
 use treadle_model::{Timestamp, WorkerId};
 
 impl Holding {

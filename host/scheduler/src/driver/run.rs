@@ -201,15 +201,21 @@ impl Driver {
         }
     }
 
+    fn take_event(&mut self, event: Event, recorder: Option<Recorder>) {
+        let seq = self.scheduler.seq() + 1;
+        let is_waited_for = matches!(event, Event::Weights(_));
+        self.handle(scheduler::Input::Event(event));
+        self.committed
+            .extend(recorder.map(|recorder| (seq, recorder)));
+        if is_waited_for {
+            self.training.changed();
+        }
+    }
+
     fn take(&mut self, input: Input) -> Option<Stop> {
         match input {
             Input::Schedule(input) => self.handle(*input),
-            Input::Event { event, committed } => {
-                let seq = self.scheduler.seq() + 1;
-                self.handle(scheduler::Input::Event(event));
-                let committed = committed.map(|recorder| (seq, recorder));
-                self.committed.extend(committed);
-            }
+            Input::Event { event, committed } => self.take_event(event, committed),
             Input::Submit {
                 arrival,
                 live,

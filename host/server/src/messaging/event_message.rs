@@ -16,7 +16,9 @@ pub const SCHEMA_VERSION: u16 = 1;
 const FRAME_BYTES_MAX: usize = 16_384;
 /// The entities of events, as the first part of their names. Other events are about training runs
 /// or the daemon.
-const ENTITIES: [&str; 6] = ["action", "gateway", "policy", "program", "step", "worker"];
+const ENTITIES: [&str; 7] = [
+    "action", "gateway", "policy", "program", "step", "weights", "worker",
+];
 
 /// The body of a message.
 #[derive(Serialize)]
@@ -166,6 +168,7 @@ mod tests {
             ("job_declared", "default.default.training.job_declared"),
             ("step_captured", "default.default.training.step_captured"),
             ("rolled_back", "default.default.training.rolled_back"),
+            ("weights_published", "default.default.weights.published"),
         ] {
             let row = row(kind, "default", None, &json!({"event": kind}));
             let message = message(&row);

@@ -116,9 +116,10 @@ fn show(view: &Value, as_json: bool) -> Result<(), CliError> {
     let last = &view["last"];
     if let (Some(held), Some(exposed)) = (last["held"].as_u64(), last["exposed_s"].as_f64()) {
         let name = last["weights"]["name"].as_str().unwrap_or_default();
-        let line =
-            format!("last update: {name} on {held} engines; no step began for {exposed:.2} s\n");
-        text.push_str(&line);
+        let _ = writeln!(
+            text,
+            "last update: {name} on {held} engines; no step began for {exposed:.2} s"
+        );
     }
     print_text(&text)?;
     let behind = view["last"]["behind"]
