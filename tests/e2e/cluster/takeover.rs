@@ -5,6 +5,7 @@ use treadle_config::{Config, Role};
 use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
 use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
+use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{self, Schema};
 
@@ -37,6 +38,12 @@ async fn kept(client: &Client, program: &str) -> (u64, u64) {
         .await;
     let steps = steps.ok()["steps"].as_array().expect("a list").len() as u64;
     (row["steps"].as_u64().expect("a count"), steps)
+}
+
+/// Whether all steps have come: one that arrives while nobody schedules is refused.
+fn all_came(metrics: &Metrics) -> bool {
+    let arrived = metrics.count("treadle_steps_arrived_total");
+    arrived >= 17 && metrics.count("treadle_steps_running") >= 6
 }
 
 /// Kills the scheduler while streams and waiting steps of the other daemon are under way.
@@ -78,9 +85,7 @@ async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
         })
     });
     let waiting: Vec<_> = waiting.collect();
-    client
-        .until("under way", |m| m.count("treadle_steps_running") >= 6)
-        .await;
+    client.until("under way", all_came).await;
     first.kill();
     until_scheduled(&[&second], 0).await;
     for stream in streams {

@@ -153,7 +153,7 @@ async fn inspecting_a_broker_changes_nothing() {
     for _ in 0..2 {
         // The second inspection would find anything that the first one had made.
         let checks = inspect(&settings).await;
-        assert_eq!(graded(&checks, Grade::Warn).len(), 6, "{checks:?}");
+        assert_eq!(graded(&checks, Grade::Warn).len(), 7, "{checks:?}");
         assert!(graded(&checks, Grade::Fail).is_empty(), "{checks:?}");
     }
     let broker = RabbitMq::start(settings.clone());
