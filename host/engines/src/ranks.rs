@@ -11,9 +11,9 @@ use treadle_model::{WorkerId, endpoint_of};
 pub const WORKERS_MAX: usize = 4_096;
 
 impl EngineWatch {
-    /// Reads a new engine once, registers it and watches it from then on; an endpoint with several
-    /// ranks as one worker for each, the first of which gets the id unless it has one. An engine
-    /// that does not answer yet is registered as lost, and its ranks once it answers.
+    /// Reads a new engine once, registers it and watches it from then on. An endpoint with several
+    /// ranks becomes one worker for each; the first gets the id, unless it has one. An engine that
+    /// does not answer yet is registered as lost, and its ranks once it answers.
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
         let read = read_engine(&self.upstream, url, declared).await;
         let (endpoint, rank) = endpoint_of(url);

@@ -163,7 +163,7 @@ async fn report_of(
         turns: checked.turns,
         reward: None,
         sample: Some(sample.into()),
-        version: checked.versions.map(|(oldest, _)| oldest),
+        version: checked.oldest(),
         breaks: checked.breaks,
         info: None,
     })

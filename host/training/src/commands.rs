@@ -182,7 +182,9 @@ impl Command {
             }
             Kind::ListGroups => {
                 let page = Query(self.body()?);
-                open_groups::list(app, caller, job, page).await.into_response()
+                open_groups::list(app, caller, job, page)
+                    .await
+                    .into_response()
             }
             Kind::BeginMember => members::begin(app, caller, job, Body(self.body()?)).await?,
             Kind::EndMember => {

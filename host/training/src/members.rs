@@ -282,6 +282,7 @@ pub(crate) async fn end(
         .info
         .as_ref()
         .map(|info| digest_of(info.get().as_bytes()));
+    let breaks = checked.as_ref().map(|c| c.breaks.clone());
     let report = Report {
         end: request.end,
         tokens,
@@ -291,10 +292,7 @@ pub(crate) async fn end(
             .as_ref()
             .and_then(|c| c.versions)
             .map(|(oldest, _)| oldest),
-        breaks: checked
-            .as_ref()
-            .map(|c| c.breaks.clone())
-            .unwrap_or_default(),
+        breaks: breaks.unwrap_or_default(),
         sample: checked
             .as_ref()
             .map(|c| digest_text(&digest(&c.sequences)).into()),

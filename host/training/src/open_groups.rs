@@ -9,7 +9,7 @@ use std::ops::Bound;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_core::programs;
-use treadle_core::training::{Group, Job, Lost, Member};
+use treadle_core::training::{Group, Job, Lost, Member, Reward};
 use treadle_endpoints::arguments::{InPath, Query, optional, page_limit};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get};
@@ -142,7 +142,7 @@ impl GroupMember {
             program: split(key).1.to_owned(),
             begun_at_us: member.begun.0,
             end: member.end.map(end_text),
-            reward: member.reward.map(|reward| reward.get()),
+            reward: member.reward.map(Reward::get),
             version: member.version,
             tokens,
             turns,

@@ -91,6 +91,11 @@ impl SampleRequest {
 }
 
 impl Checked {
+    /// The version of its oldest token.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.versions.map(|(oldest, _)| oldest)
+    }
+
     /// The sequences of steps, which are numbered by their places; `versions` are those of their
     /// spans.
     ///
@@ -224,8 +229,7 @@ mod tests {
     #[test]
     fn steps_that_continue_no_earlier_one_are_counted_by_why() {
         let step = |prompt: &[u32]| json!({"prompt": prompt, "output": [9], "logprobs": [-0.1]});
-        let [long, edited]: [Vec<u32>; 2] =
-            [1, 2].map(|third| [vec![5; 40], vec![third; 40]].concat());
+        let [long, edited]: [Vec<u32>; 2] = [1, 2].map(|id| [vec![5; 40], vec![id; 40]].concat());
         let checked = check(&json!([step(&long), step(&edited), step(&[7, 7])]));
         let breaks = checked.expect("it can be trained").breaks;
         let counted: Vec<(&str, u32)> = breaks.iter().map(|(kind, n)| (&**kind, *n)).collect();

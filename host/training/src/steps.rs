@@ -165,7 +165,7 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
         program: program.to_string(),
         group: located.at.group.into(),
         end: member.end.map(end_text),
-        reward: member.reward.map(|reward| reward.get()),
+        reward: member.reward.map(treadle_core::training::Reward::get),
         incomplete: member.incomplete.map(String::from),
         sample: member.sample.map(String::from),
         sequences: assembly

@@ -14,7 +14,10 @@ fn names<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
 
 /// Two steps with nothing in common.
 fn broken() -> Value {
-    let step = |id: i32| json!({"prompt": [id; 4], "output": [5, 5], "logprobs": [-0.5, -0.5]});
+    let step = |id: i32| {
+        let prompt = vec![id; 4];
+        json!({"prompt": prompt, "output": [5, 5], "logprobs": [-0.5, -0.5]})
+    };
     json!({"steps": [step(1), step(9)]})
 }
 

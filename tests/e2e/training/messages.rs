@@ -1,6 +1,7 @@
 //! A training run over the message broker: only the tokens of its batches go over HTTP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ struct Run {
     peer: Peer,
     replies: Deliveries,
     commands: u64,
+    answered: BTreeSet<String>,
 }
 
 impl Run {
@@ -36,11 +38,18 @@ impl Run {
     }
 
     async fn reply(&mut self, id: &str) -> Value {
-        let reply = next(&mut self.replies).await;
-        assert_eq!(reply.correlation_id.as_deref(), Some(id));
-        let body = serde_json::from_slice(&reply.body).expect("JSON");
-        reply.ack().await.expect("it is settled");
-        body
+        loop {
+            let reply = next(&mut self.replies).await;
+            let of = reply.correlation_id.clone().unwrap_or_default();
+            let body = serde_json::from_slice(&reply.body).expect("JSON");
+            reply.ack().await.expect("it is settled");
+            if of == id {
+                self.answered.insert(of);
+                return body;
+            }
+            // Its daemon died before it could settle the command.
+            assert!(self.answered.contains(&of), "{of} was answered before");
+        }
     }
 
     async fn ask(&mut self, command: &str, fields: Value) -> Value {
@@ -50,8 +59,8 @@ impl Run {
 
     /// Begins and ends a member without its reward.
     async fn member(&mut self, program: &str, group: &str) {
-        let begin = json!({"program": program, "group": group, "wait_s": 30});
-        let begun = self.ask("begin_member", begin).await;
+        let wanted = json!({"program": program, "group": group, "wait_s": 30});
+        let begun = self.ask("begin_member", wanted).await;
         assert_eq!(begun["content"], json!({"prompt": group}), "{begun}");
         let end = json!({"program": program, "end": "completed", "sample": sample(7)});
         let ended = self.ask("end_member", end).await;
@@ -75,7 +84,10 @@ async fn fetched(client: &Client, batch: &Value) -> Vec<u8> {
     let bytes = answer.body.to_vec();
     assert_eq!(payload["size_bytes"], bytes.len());
     let hash = digest(&SHA256, &bytes);
-    let hex: String = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let hex = hash.as_ref().iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
     assert_eq!(payload["digest"], format!("sha256:{hex}"));
     bytes
 }
@@ -96,6 +108,7 @@ async fn a_whole_run_goes_over_the_broker_and_a_killed_daemon_changes_nothing() 
         peer,
         replies,
         commands: 0,
+        answered: BTreeSet::new(),
     };
     let settings = json!({"group_size": 2, "batch_groups": 1, "lag_max": 0, "capture": "tokens"});
     let declared = run.ask("declare_job", settings).await;
@@ -135,9 +148,21 @@ async fn a_whole_run_goes_over_the_broker_and_a_killed_daemon_changes_nothing() 
     assert_eq!(members[1]["reward"], 0.25, "{batch}");
     let bytes = fetched(&daemon.client, &batch).await;
 
-    // The next group begins once the weights are new.
-    let begin = json!({"program": "p3", "group": "b", "wait_s": 60});
-    let begin = run.send("begin_member", begin).await;
+    the_next_group_begins(&mut run).await;
+    the_batch_comes_again(&mut run, &daemon.client, &batch, &bytes).await;
+    let forget = json!({"command": "release_job", "job": "math/1", "forget": true});
+    run.peer
+        .send(Queue::Commands, "forget", &forget.to_string())
+        .await;
+    events_of_the_run(&mut run.peer).await;
+    daemon.kill();
+    run.peer.clean_up().await;
+}
+
+/// It does once the weights are new.
+async fn the_next_group_begins(run: &mut Run) {
+    let wanted = json!({"program": "p3", "group": "b", "wait_s": 60});
+    let wanted = run.send("begin_member", wanted).await;
     for (command, fields) in [
         ("report_trained", json!({"batch": 1, "lineage": 0})),
         ("report_version", json!({"version": 1, "digest": "w1"})),
@@ -152,21 +177,23 @@ async fn a_whole_run_goes_over_the_broker_and_a_killed_daemon_changes_nothing() 
         answers.insert(reply.correlation_id.clone().unwrap_or_default(), body);
         reply.ack().await.expect("it is settled");
     }
-    assert_eq!(answers[&begin]["version"], 1, "{answers:?}");
+    assert_eq!(answers[&wanted]["version"], 1, "{answers:?}");
     let last = &answers[&format!("c-{}", run.commands)];
     assert_eq!(
         (&last["version"], &last["checkpoint"]),
         (&json!(1), &json!(0))
     );
+}
 
-    // Back to the beginning: the batch comes again, byte for byte.
+/// Back to the beginning: the batch comes again, byte for byte.
+async fn the_batch_comes_again(run: &mut Run, client: &Client, batch: &Value, bytes: &[u8]) {
     let resumed = run
         .ask("resume_job", json!({"batch": 0, "lineage": 0}))
         .await;
     assert_eq!(resumed["lineage"], 1, "{resumed}");
     let again = run.batch(1).await;
     assert_eq!(again["payload"], batch["payload"]);
-    assert_eq!(fetched(&daemon.client, &again).await, bytes);
+    assert_eq!(fetched(client, &again).await, bytes);
     let old = json!({"version": 1, "lineage": 0});
     let old = run.ask("report_version", old).await;
     assert_eq!(old["error"]["code"], "version_conflict", "{old}");
@@ -178,13 +205,6 @@ async fn a_whole_run_goes_over_the_broker_and_a_killed_daemon_changes_nothing() 
     assert_eq!(gone["error"]["code"], "batch_released", "{gone}");
     let job = run.ask("show_job", json!({})).await;
     assert_eq!(job["account"]["served"]["members"], 2, "{job}");
-    let forget = json!({"command": "release_job", "job": "math/1", "forget": true});
-    run.peer
-        .send(Queue::Commands, "forget", &forget.to_string())
-        .await;
-    events_of_the_run(&mut run.peer).await;
-    daemon.kill();
-    run.peer.clean_up().await;
 }
 
 /// All that happened to the run was published, with keys that can be bound together.

@@ -2,14 +2,13 @@
 //! policies, and pruning of the store.
 
 use super::StartError;
+use super::engines::register_engines;
 use super::pruning::prune_forever;
 use super::training::{captures, training, work_on_training};
 use crate::app::App;
-use crate::engine_profiles;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
-use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -17,12 +16,10 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_auth::{Auth, AuthError, CacheSalts};
-use treadle_config as config;
 use treadle_config::{Config, Role};
-use treadle_core::programs::Worker;
 use treadle_core::{DaemonEvent, Event};
 use treadle_engines::transfers::{Node, TransferExecutor};
-use treadle_engines::{Declared, EngineWatch, WatchOptions};
+use treadle_engines::{EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
 use treadle_gateway::{
@@ -30,7 +27,6 @@ use treadle_gateway::{
 };
 use treadle_http::OpenStreams;
 use treadle_http::{Tally, Upstream};
-use treadle_model::{WorkerId, endpoint_of};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
@@ -458,48 +454,4 @@ fn bodies_of(
     let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
     let kept: Counted = Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
     PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
-}
-
-/// Engines of the configuration, and those that were registered before a
-/// restart.
-async fn register_engines(config: &Config, app: &App) -> Result<(), StartError> {
-    let endpoints = &config.engines.endpoints;
-    let declared = try_join_all(endpoints.iter().map(|e| declared(config, e))).await?;
-    let configured: Vec<_> = endpoints.iter().map(|e| &*e.url).zip(declared).collect();
-    let known = app.driver.workers().await.unwrap_or_default();
-    // Concurrently, so that an unresponsive engine does not delay the others.
-    let registered = known.iter().map(|Worker { id, url, .. }| {
-        let endpoint = endpoint_of(url).0;
-        let declared = configured
-            .iter()
-            .find(|(at, _)| endpoint_of(at).0 == endpoint);
-        let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);
-        app.engines.register(*id, url, declared)
-    });
-    join_all(registered).await;
-    let is_new = |at: &str| {
-        let mut known = known.iter().map(|worker| endpoint_of(&worker.url).0);
-        known.all(|endpoint| endpoint != endpoint_of(at).0)
-    };
-    let new = configured.iter().filter(|(url, _)| is_new(url));
-    let registered = new.map(|(url, declared)| {
-        let next = &app.next_worker;
-        let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        app.engines.register(WorkerId(id), url, *declared)
-    });
-    join_all(registered).await;
-    Ok(())
-}
-
-async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declared, StartError> {
-    let speeds = match &endpoint.profile {
-        Some(profile) => Some(engine_profiles::of_setting(profile).await?),
-        None => None,
-    };
-    Ok(Declared {
-        kind: config.engines.kind_of(endpoint),
-        capacity_tokens: endpoint.capacity_tokens,
-        gpus: None,
-        speeds,
-    })
 }

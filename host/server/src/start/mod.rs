@@ -3,6 +3,7 @@
 
 mod daemon;
 mod end_cause;
+mod engines;
 mod leading;
 mod pruning;
 mod training;

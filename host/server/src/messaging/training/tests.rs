@@ -183,9 +183,9 @@ async fn a_command_that_waits_lets_others_pass() {
         .await;
     assert_eq!(waits["program"], Value::Null);
     assert_eq!(waits["waits"][0]["waits_for"], "trainer", "{waits}");
-    let begin = json!({"program": "q", "wait_s": 60});
+    let wanted = json!({"program": "q", "wait_s": 60});
     fixture
-        .send("6", "begin_member", begin, Some("replies"))
+        .send("6", "begin_member", wanted, Some("replies"))
         .await;
     let reward = json!({"program": "p", "reward": 1});
     fixture.ask("7", "reward_member", reward).await;
