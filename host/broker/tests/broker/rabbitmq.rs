@@ -168,8 +168,13 @@ async fn inspecting_a_broker_changes_nothing() {
     assert_eq!(commands.finding, "1 messages wait, 0 consumers");
     assert_eq!(commands.grade, Grade::Warn);
 
-    let mut streams =
-        [Queue::Commands, Queue::Actions, Queue::Runs].map(|queue| broker.consume(queue, 1));
+    let queues = [
+        Queue::Commands,
+        Queue::Actions,
+        Queue::Runs,
+        Queue::Training,
+    ];
+    let mut streams = queues.map(|queue| broker.consume(queue, 1));
     assert_eq!(next_ids(&mut streams[0], 1).await, ["c-1"]);
     broker.send(Queue::Actions, &letter("a-1")).await.unwrap();
     assert_eq!(next_ids(&mut streams[1], 1).await, ["a-1"]);

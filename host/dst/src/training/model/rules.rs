@@ -15,7 +15,9 @@ impl Model {
         answers: &training::State,
     ) -> Checked {
         match command {
-            TrainingCommand::AdmitMember { program, surplus } => self.admitted(program, *surplus),
+            TrainingCommand::AdmitMember { program, surplus } => {
+                self.admitted(program, *surplus, answers)
+            }
             TrainingCommand::DropMember { program, .. } => self.dropped(program),
             TrainingCommand::ServeBatch { job, batch, groups } => {
                 let answer = answers.jobs.get(job).and_then(|job| job.batches.get(batch));
@@ -34,7 +36,7 @@ impl Model {
         }
     }
 
-    fn admitted(&mut self, program: &str, surplus: bool) -> Checked {
+    fn admitted(&mut self, program: &str, surplus: bool, answers: &training::State) -> Checked {
         let mut jobs = self.jobs.iter_mut();
         let found = jobs.find_map(|(name, job)| Some((name, job.held.remove(program)?, job)));
         let Some((name, held, job)) = found else {
@@ -52,7 +54,10 @@ impl Model {
         let has_begun = known.is_some_and(|g| !g.members.is_empty());
         let is_over = job.over.contains(program);
         if surplus {
-            if takes && !is_over {
+            // A group that is given up lets all go that wait for it.
+            let answered = answers.jobs.get(name);
+            let is_there = answered.is_some_and(|job| job.groups.contains_key(&key));
+            if takes && is_there && !is_over {
                 return broken(
                     "members",
                     format!("{program} is surplus, but {key} needs it"),
