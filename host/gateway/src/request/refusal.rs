@@ -51,6 +51,11 @@ pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswe
         (Refusal::EngineFailed { .. }, Some(busy)) => {
             marked(call, &busy.parts, Body::from(busy.body))
         }
+        // Treadle ended it, and not its client.
+        (Refusal::ProgramReleased, _) if call.member.is_some() => refuse(
+            ErrorCode::MemberDropped,
+            "the program was cut or replaced while this step waited; begin another one",
+        ),
         _ => error_response(&explain(refusal)),
     }
 }
