@@ -260,6 +260,7 @@ impl EngineWatch {
         self.capabilities.found(worker, None);
         let look = Look {
             home: self.me.clone(),
+            is_over: false,
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
             options: self.options,
@@ -298,6 +299,8 @@ impl Drop for EngineWatch {
 
 struct Look {
     home: Weak<EngineWatch>,
+    /// The engine is registered anew.
+    is_over: bool,
     driver: DriverHandle,
     upstream: Upstream,
     options: WatchOptions,
@@ -325,7 +328,7 @@ impl Look {
         if self.healthy {
             self.find().await;
         }
-        loop {
+        while !self.is_over {
             tokio::time::sleep(interval).await;
             // The gateway may have marked it as lost since the last probe.
             let held = self.driver.worker(self.worker).await.ok().flatten();
@@ -372,8 +375,9 @@ impl Look {
                 && home.has_ranks(&self.url, known).await
             {
                 let (worker, url, declared) = (self.worker, self.url.clone(), self.declared);
-                // This task ends with the worker that stood for them.
                 tokio::spawn(async move { home.register(worker, &url, declared).await });
+                // They, or this engine again, are watched by tasks of their own.
+                self.is_over = true;
                 return;
             }
             if self.known != known {
