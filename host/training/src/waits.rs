@@ -29,7 +29,7 @@ pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
             waits_for: "weights",
             message: format!(
                 "no program begins before engines have version {version} (now {current}): what \
-                 they sample would be too old for batch {}; report it with POST versions",
+                 they sample would be too old for batch {}; publish it, or report it with POST versions",
                 job.next_batch
             ),
         });

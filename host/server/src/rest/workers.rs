@@ -62,7 +62,7 @@ pub(crate) struct WorkerView {
     /// active: it accepts programs. cordoned: it accepts no new programs, and those placed there
     /// continue. draining: programs also leave once their running steps have ended; then it is
     /// drained. asleep or paused: it is active, but its engine reports this state and gets no steps
-    /// until that changes.
+    /// until that changes. fenced: it gets no steps because of its weights.
     state: &'static str,
     /// Why it gets no steps, or why programs that leave it can't be placed elsewhere; absent
     /// otherwise.
@@ -164,6 +164,10 @@ struct ReportedLoad {
 const NO_OTHER: &str =
     "no engine accepts programs, so their steps wait in the queue; activate or register one";
 
+/// Why an engine gets no steps whose weights treadle loads.
+const FENCED: &str = "it has not proven which version it has, or is being loaded; `treadle weights \
+                      status` has the reason";
+
 /// Why an engine gets no steps.
 const fn rests(rest: Rest) -> &'static str {
     match rest {
@@ -196,7 +200,11 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
         worker_type: "regular",
         is_healthy: w.is_healthy(),
         state: w.state_name(),
-        problem: w.rest.map(rests).or(no_other),
+        problem: w
+            .rest
+            .map(rests)
+            .or(w.fenced.then_some(FENCED))
+            .or(no_other),
         engine: w.engine,
         model: w.model.clone(),
         other_models: w.other_models.iter().cloned().collect(),
