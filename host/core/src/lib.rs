@@ -294,11 +294,16 @@ impl Core {
     /// [`TrainingError`], which names the limit or the remedy.
     pub fn check_training(&self, event: &TrainingEvent) -> Result<(), TrainingError> {
         self.training.check(event)?;
-        let is_told = matches!(event, TrainingEvent::VersionTold { .. });
-        if is_told && self.weights.state().jobs.contains_key(event.job()) {
-            return Err(TrainingError::Loaded(event.job().into()));
+        let Some(weights) = self.weights.state().jobs.get(event.job()) else {
+            return Ok(());
+        };
+        match event {
+            TrainingEvent::VersionTold { job, .. } => Err(TrainingError::Loaded(job.clone())),
+            TrainingEvent::JobRemoved { job } if weights.update.is_some() => {
+                Err(TrainingError::Loading(job.clone()))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Checks whether an action may be submitted. Call this before

@@ -43,7 +43,9 @@ pub(crate) fn refused_weights(error: &PublishError) -> Response {
         PublishError::Engines(error) => error,
     };
     let (code, message) = match error {
-        WeightsError::Plan | WeightsError::Name => (ErrorCode::InvalidField, error.to_string()),
+        WeightsError::Plan | WeightsError::Name | WeightsError::Quorum { .. } => {
+            (ErrorCode::InvalidField, error.to_string())
+        }
         WeightsError::UnknownWorker(_) | WeightsError::NoEngines => {
             (ErrorCode::WorkerUnknown, error.to_string())
         }
@@ -56,9 +58,10 @@ pub(crate) fn refused_weights(error: &PublishError) -> Response {
             let message = format!("{worker} has the weights of another job; release them first");
             (ErrorCode::WeightsConflict, message)
         }
-        WeightsError::Busy(_) | WeightsError::Falls { .. } | WeightsError::Conflict(_) => {
-            (ErrorCode::WeightsConflict, error.to_string())
-        }
+        WeightsError::Busy(_)
+        | WeightsError::Falls { .. }
+        | WeightsError::Conflict(_)
+        | WeightsError::OtherEngines => (ErrorCode::WeightsConflict, error.to_string()),
     };
     refuse(code, message)
 }
@@ -77,7 +80,8 @@ fn code(error: &TrainingError) -> ErrorCode {
         TrainingError::Lineage { .. }
         | TrainingError::VersionFalls { .. }
         | TrainingError::VersionAhead { .. }
-        | TrainingError::Loaded(_) => ErrorCode::VersionConflict,
+        | TrainingError::Loaded(_)
+        | TrainingError::Loading(_) => ErrorCode::VersionConflict,
         TrainingError::GroupSize(_) | TrainingError::Domain(_) => ErrorCode::InvalidField,
         TrainingError::BatchAhead { .. } => ErrorCode::BatchAhead,
         TrainingError::Released { .. } => ErrorCode::BatchReleased,
@@ -92,6 +96,7 @@ fn outside(error: &TrainingError) -> TrainingError {
         TrainingError::UnknownJob(name)
         | TrainingError::Ended(name)
         | TrainingError::Loaded(name)
+        | TrainingError::Loading(name)
         | TrainingError::Dropped(name)
         | TrainingError::UnknownGroup { job: name, .. }
         | TrainingError::UnknownMember { program: name, .. }

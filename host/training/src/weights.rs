@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::permissions::{ENGINES, VIEW};
@@ -62,7 +63,8 @@ struct PublishWeights {
     /// A folder that each engine can read, by its absolute path: whole weights, as the engine's
     /// software loads them.
     folder: String,
-    /// Ids of the engines; those of the job's last version if it is left out, at first all.
+    /// Ids of the engines, each by its first rank; all if it is left out. It is chosen with the
+    /// first version.
     #[serde(default)]
     workers: Vec<u32>,
     /// Engines that must be ready before the first is paused; more than half if it is 0 or left
@@ -305,11 +307,12 @@ async fn publish(
         before: Value::Null,
         after: json!({"version": version, "lineage": lineage, "folder": weights.folder}),
     };
+    let workers: BTreeSet<WorkerId> = request.workers.into_iter().map(WorkerId).collect();
     let ready_s = request.ready_s.unwrap_or(UpdatePlan::default().ready_s);
     let event = WeightsEvent::WeightsPublished {
         job: job.inside.clone(),
         weights,
-        workers: request.workers.into_iter().map(WorkerId).collect(),
+        workers: workers.into_iter().collect(),
         plan: UpdatePlan {
             quorum: request.quorum,
             ready_s,

@@ -107,6 +107,9 @@ pub enum TrainingError {
     /// treadle loads the job's weights, so it knows the version.
     #[error("treadle loads the weights of job `{0}`; publish the version instead")]
     Loaded(Box<str>),
+    /// The job's engines are being updated.
+    #[error("the engines of job `{0}` load a version; wait until it serves, or has failed")]
+    Loading(Box<str>),
     /// A version that no batch can have made.
     #[error("version {told} comes after training on batch {told}; the last batch is {last}")]
     VersionAhead {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
-    /// Bring the weights to the engine's node and check them, while it serves.
+    /// Ask whether it can be loaded, while it serves.
     Prepare,
     /// Pause generation such that caches are computed again afterwards.
     Pause,

@@ -2,9 +2,11 @@
 
 use crate::training::TrainingError;
 use crate::weights::event::WeightsEvent;
+use crate::weights::job::JobWeights;
 use crate::weights::state::State;
 use crate::weights::version::Weights;
 use crate::weights::{Engines, WeightsMachine};
+use std::collections::BTreeSet;
 use thiserror::Error;
 use treadle_model::{WEIGHTS_BYTES_MAX, WorkerId};
 
@@ -37,8 +39,19 @@ pub enum WeightsError {
     #[error("no engine is registered that the job could use; register one")]
     NoEngines,
     /// An engine that is not there.
-    #[error("{0} is not registered")]
+    #[error("{0} is not registered, or is not the first rank of its address; name that one")]
     UnknownWorker(WorkerId),
+    /// More engines would have to be ready than there are.
+    #[error("`quorum` is {quorum}, but the job has {engines} engines; ask for at most that many")]
+    Quorum {
+        /// Engines that would have to be ready.
+        quorum: u16,
+        /// The job's engines.
+        engines: usize,
+    },
+    /// The job has other engines.
+    #[error("the job has other engines; release its weights first to load them elsewhere")]
+    OtherEngines,
     /// An engine of another job.
     #[error("{worker} has the weights of job `{job}`; release that job's weights first")]
     OtherJob {
@@ -86,12 +99,13 @@ impl WeightsMachine {
                     return Err(WeightsError::Plan);
                 }
                 self.state.check_version(job, weights)?;
-                self.state.check_engines(job, workers, engines)
+                self.state.check_engines(job, workers, plan.quorum, engines)
             }
-            WeightsEvent::WeightsReleased { job } if !self.state.jobs.contains_key(job) => {
-                Err(WeightsError::NoWeights(job.clone()))
-            }
-            WeightsEvent::WeightsCallEnded { .. } | WeightsEvent::WeightsReleased { .. } => Ok(()),
+            WeightsEvent::WeightsReleased { job } => match self.state.jobs.get(job) {
+                None => Err(WeightsError::NoWeights(job.clone())),
+                Some(known) => known.check_idle(),
+            },
+            WeightsEvent::WeightsCallEnded { .. } => Ok(()),
         }
     }
 }
@@ -124,25 +138,53 @@ impl State {
         &self,
         job: &str,
         workers: &[WorkerId],
+        quorum: u16,
         engines: &dyn Engines,
     ) -> Result<(), WeightsError> {
-        let present = engines.engines();
+        let present: BTreeSet<WorkerId> = engines.engines().into_iter().collect();
+        let owner = |worker: &WorkerId| {
+            let holding = self.holdings.get(worker)?;
+            let is_loaded = self.jobs.contains_key(&holding.job);
+            is_loaded.then_some(&holding.job)
+        };
         for worker in workers {
             if !present.contains(worker) {
                 return Err(WeightsError::UnknownWorker(*worker));
             }
-            let other = self.holdings.get(worker).filter(|h| *h.job != *job);
-            if let Some(other) = other {
+            if let Some(other) = owner(worker).filter(|owner| ***owner != *job) {
                 return Err(WeightsError::OtherJob {
                     worker: *worker,
-                    job: other.job.clone(),
+                    job: other.clone(),
                 });
             }
         }
-        let is_own = |w: &WorkerId| self.holdings.get(w).is_none_or(|h| *h.job == *job);
-        if present.iter().any(is_own) {
-            return Ok(());
+        let named: BTreeSet<WorkerId> = workers.iter().copied().collect();
+        let is_own = |w: &&WorkerId| owner(w).is_none_or(|owner| **owner == *job);
+        let own: BTreeSet<WorkerId> = match self.jobs.get(job) {
+            Some(known) if !known.all => self.of_job(job).map(|(worker, _)| worker).collect(),
+            None if !named.is_empty() => named.clone(),
+            _ => present.iter().filter(is_own).copied().collect(),
+        };
+        if !named.is_empty() && named != own {
+            return Err(WeightsError::OtherEngines);
         }
-        Err(WeightsError::NoEngines)
+        if own.is_empty() {
+            return Err(WeightsError::NoEngines);
+        }
+        let engines = own.len();
+        if usize::from(quorum) > engines {
+            return Err(WeightsError::Quorum { quorum, engines });
+        }
+        Ok(())
+    }
+}
+
+impl JobWeights {
+    /// Checks that no update is under way.
+    pub(crate) fn check_idle(&self) -> Result<(), WeightsError> {
+        match &self.update {
+            Some(update) => Err(WeightsError::Busy(update.weights.version)),
+            None => Ok(()),
+        }
     }
 }

@@ -48,7 +48,7 @@ pub struct Holding {
     pub loading: Option<Weights>,
     /// Its weights are what `held` says, whole.
     pub sound: bool,
-    /// The next version is at its node and was checked there.
+    /// It said that it can be loaded with the next version.
     pub ready: bool,
     /// It confirmed that it loaded the version; else only its checksum can prove that.
     pub confirmed: bool,

@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Span, Timestamp, WorkerId};
 
+/// How long steps that were cut are waited for, while no step begins.
+const CUTS_WAIT: Span = Span::from_secs(10);
+
 /// How far an update is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Engines serve, while the version comes to their nodes.
+    /// Engines serve, and are asked whether they can be loaded.
     Preparing,
     /// No step begins; steps that were cut are waited for.
     Cutting,
@@ -61,6 +64,15 @@ impl Update {
     /// Until when engines may become ready.
     pub fn ready_by(&self) -> Timestamp {
         self.began + Span::from_secs(self.plan.ready_s)
+    }
+
+    /// Until when it waits for engines, or for steps that were cut.
+    pub(crate) fn waits_until(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Preparing => Some(self.ready_by()),
+            Stage::Cutting => self.fenced.map(|at| at + CUTS_WAIT),
+            Stage::Loading | Stage::Resuming => None,
+        }
     }
 
     /// Engines that must be ready.

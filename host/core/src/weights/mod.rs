@@ -6,14 +6,15 @@
 //! leaves that state before it is paused, and comes back when it has reported the version's name,
 //! its checksum agrees with that of the other engines, and its caches were cleared. A call that
 //! changes weights is made once: if its answer is lost, the engine is asked what it has, and only a
-//! checksum that another engine has too is believed. Whatever can't be proven is loaded again as a
-//! whole, once the update is over, at growing intervals.
+//! checksum that another engine has too is believed, or a name that its software has only for
+//! whole weights. Whatever can't be proven is loaded again as a whole, once the update is over, at
+//! growing intervals.
 //!
 //! # Order of an update
 //!
-//! 1. *Preparing*: the version comes to each node and is checked there. Engines serve meanwhile.
+//! 1. *Preparing*: each engine is asked whether it can be loaded. All serve meanwhile.
 //! 2. *Cutting*: once enough engines are ready, no step begins. Steps that were cut are waited for,
-//!    since some engines crash if a request is aborted while they are paused.
+//!    for a short time: some engines crash if a request is aborted while they are paused.
 //! 3. *Loading*: each engine is paused, loads, and is verified, and its caches are cleared.
 //! 4. *Resuming*: all generate again, and the version is in service.
 //!
@@ -110,14 +111,8 @@ impl WeightsMachine {
                     self.notices.push_back(Notice::WeightsChanged { worker });
                 }
             }
-            WeightsEvent::WeightsReleased { job } => self.release(job),
+            WeightsEvent::WeightsReleased { job } => drop(self.state.jobs.remove(job)),
         }
-    }
-
-    /// The job's engines serve whatever they have.
-    fn release(&mut self, job: &str) {
-        self.state.jobs.remove(job);
-        self.state.holdings.retain(|_, h| *h.job != *job);
     }
 
     /// Notes which engines are there and answer.
@@ -164,11 +159,10 @@ impl Machine for WeightsMachine {
 
     fn settle(&mut self, engines: &Self::View) {
         if std::mem::take(&mut self.restarted) {
-            self.touched.extend(self.state.jobs.keys().cloned());
             self.state.lose_calls(self.now);
             self.changed = true;
         }
-        if std::mem::take(&mut self.changed) && !self.state.jobs.is_empty() {
+        if std::mem::take(&mut self.changed) {
             self.look(engines);
         }
         let is_due = self.due.is_some_and(|due| due <= self.now);
@@ -219,7 +213,7 @@ impl Notified for WeightsMachine {
                 self.touched.insert(job.clone());
             }
             Notice::JobRemoved { job } => {
-                self.release(job);
+                self.state.jobs.remove(job);
                 self.touched.insert(job.clone());
             }
             _ => {}

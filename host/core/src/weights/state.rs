@@ -66,7 +66,10 @@ impl State {
         };
         for worker in all {
             let new = || Holding::new(name, now);
-            self.holdings.entry(worker).or_insert_with(new);
+            let holding = self.holdings.entry(worker).or_insert_with(new);
+            if !self.jobs.contains_key(&holding.job) {
+                holding.job = name.into();
+            }
         }
         let own: BTreeSet<WorkerId> = self.of_job(name).map(|(worker, _)| worker).collect();
         let (workers, lost) = own.into_iter().partition(|w| engines.answers(*w));
@@ -151,8 +154,12 @@ impl State {
         engines: &dyn Engines,
         now: Timestamp,
     ) -> BTreeSet<Box<str>> {
-        let mut touched = BTreeSet::new();
-        let gone = |worker: &WorkerId, _: &mut Holding| !present.contains(worker);
+        let mut touched: BTreeSet<Box<str>> = self.jobs.keys().cloned().collect();
+        // One that nobody loads is another process once it answers again.
+        let gone = |worker: &WorkerId, holding: &mut Holding| {
+            let is_loaded = self.jobs.contains_key(&holding.job);
+            !present.contains(worker) || !is_loaded && !engines.answers(*worker)
+        };
         let gone: Vec<(WorkerId, Holding)> = self.holdings.extract_if(.., gone).collect();
         for (worker, holding) in gone {
             self.leave_behind(&holding.job, worker, "it was removed".into());
@@ -169,7 +176,6 @@ impl State {
                     holding
                 });
             }
-            touched.insert(name.clone());
         }
         let mut lost = Vec::new();
         for (worker, holding) in &mut self.holdings {
@@ -235,12 +241,18 @@ impl State {
         cutting.map(|(name, _)| name.clone())
     }
 
-    /// Engines that begin or cease to get steps.
+    /// Engines that begin or cease to get steps. Those of a job that was released serve what they
+    /// have; one that had not proven it gets no steps until it is another process, or loads a
+    /// version of another job.
     pub(crate) fn fences(&mut self) -> Vec<(WorkerId, bool)> {
+        self.holdings.retain(|_, holding| {
+            let serves = holding.phase == Phase::Held && holding.call.is_none();
+            !serves || self.jobs.contains_key(&holding.job)
+        });
         let held = self.holdings.iter();
         let fenced = held.filter(|(worker, holding)| {
             let job = self.jobs.get(&holding.job);
-            job.is_some_and(|job| !job.admits(**worker, holding))
+            job.is_none_or(|job| !job.admits(**worker, holding))
         });
         let fenced: BTreeSet<WorkerId> = fenced.map(|(worker, _)| *worker).collect();
         let before = std::mem::replace(&mut self.fenced, fenced);
@@ -276,12 +288,11 @@ impl State {
         commands
     }
 
-    /// When something is due: an engine is tried again, or the time to become ready is over.
+    /// When something is due: an engine is tried again, or an update waits no longer.
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let updates = self.jobs.values().filter_map(|job| job.update.as_ref());
-        let preparing = updates.filter(|update| update.stage == Stage::Preparing);
-        let ready_by = preparing.map(Update::ready_by);
+        let waits = updates.filter_map(Update::waits_until);
         let rests = self.holdings.values().map(|holding| holding.rests_until);
-        ready_by.chain(rests).filter(|at| *at > now).min()
+        waits.chain(rests).filter(|at| *at > now).min()
     }
 }

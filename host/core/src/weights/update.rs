@@ -105,7 +105,7 @@ impl State {
             let before = (update.stage, update.workers.len());
             let served = match update.stage {
                 Stage::Preparing => self.prepare(name, now),
-                Stage::Cutting => self.cut(name, engines),
+                Stage::Cutting => self.cut(name, engines, now),
                 Stage::Loading => self.load(name, now),
                 Stage::Resuming => self.resume(name, now),
             };
@@ -148,9 +148,10 @@ impl State {
         None
     }
 
-    fn cut(&mut self, name: &str, engines: &dyn Engines) -> Option<Weights> {
+    fn cut(&mut self, name: &str, engines: &dyn Engines, now: Timestamp) -> Option<Weights> {
         let update = self.update(name)?;
-        if !update.workers.iter().any(|w| engines.ends_steps(*w)) {
+        let is_late = update.waits_until().is_some_and(|until| now >= until);
+        if is_late || !update.workers.iter().any(|w| engines.ends_steps(*w)) {
             update.stage = Stage::Loading;
         }
         None

@@ -241,8 +241,44 @@ fn released_engines_serve_whatever_they_have() {
     fleet.engines.insert(WorkerId(2), Engine::fresh());
     fleet.notice(&Notice::WorkersChanged);
     fleet.event(&WeightsEvent::WeightsReleased { job: "job".into() });
-    assert!(fleet.machine.state().holdings.is_empty());
+    assert!(
+        !fleet.is_fenced(0) && !fleet.is_fenced(1),
+        "they had proven it"
+    );
+    assert!(fleet.is_fenced(2), "it has not");
+    fleet.engines.get_mut(&WorkerId(2)).expect("is there").up = false;
+    fleet.notice(&Notice::WorkersChanged);
+    assert!(
+        fleet.machine.state().holdings.is_empty(),
+        "the next process is another one"
+    );
     assert!(fleet.fenced.values().all(|fenced| !fenced));
+}
+
+#[test]
+fn engines_that_are_being_loaded_are_not_released() {
+    let mut fleet = updated(2, 1);
+    let release = WeightsEvent::WeightsReleased { job: "job".into() };
+    fleet.publish(2, UpdatePlan::default()).expect("is new");
+    let busy = fleet.machine.check(&release, &fleet.engines);
+    assert_eq!(busy, Err(WeightsError::Busy(2)));
+    fleet.run_until(|fleet| fleet.serves_everywhere(2));
+    assert_eq!(fleet.machine.check(&release, &fleet.engines), Ok(()));
+}
+
+#[test]
+fn steps_that_were_cut_are_not_waited_for_without_end() {
+    let mut fleet = Fleet::new(2, Faults::None, 1);
+    fleet.engines.get_mut(&WorkerId(1)).expect("is there").cut = 1;
+    fleet.publish(1, UpdatePlan::default()).expect("is new");
+    answer(&mut fleet, Call::Prepare, &Answer::Done);
+    assert!(fleet.pending.is_empty(), "none is paused yet");
+    let due = fleet.machine.next_deadline().expect("it waits for a time");
+    fleet.now = due;
+    fleet.machine.advance(due);
+    fleet.machine.daemon(&DaemonEvent::TimerFired);
+    fleet.settle();
+    assert_eq!(fleet.pending.len(), 2, "then they are");
 }
 
 #[test]
@@ -260,6 +296,20 @@ fn what_can_not_be_published_is_refused_with_a_reason() {
         "the same again changes nothing"
     );
     assert!(fleet.job().update.is_none());
+    let (quorum, engines) = (3, 2);
+    let too_many = WeightsError::Quorum { quorum, engines };
+    assert_eq!(
+        fleet.publish(3, UpdatePlan { quorum, ..plan }),
+        Err(too_many)
+    );
+    let event = WeightsEvent::WeightsPublished {
+        job: "job".into(),
+        weights: version(3),
+        workers: vec![WorkerId(0)],
+        plan,
+    };
+    let other = fleet.machine.check(&event, &fleet.engines);
+    assert_eq!(other, Err(WeightsError::OtherEngines));
     let quorum = QUORUM_MAX + 1;
     assert_eq!(
         fleet.publish(3, UpdatePlan { quorum, ..plan }),
