@@ -18,7 +18,12 @@ const LAYERS: &[&[&str]] = &[
         "treadle-training-check",
         "treadle-trust",
     ],
-    &["treadle-estimates", "treadle-memory"],
+    &["treadle-estimates", "treadle-machine", "treadle-memory"],
+    &[
+        "treadle-actions-machine",
+        "treadle-training-machine",
+        "treadle-weights-machine",
+    ],
     &[
         "treadle-broker",
         "treadle-core",
@@ -68,14 +73,27 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-trust",
         ],
     ),
+    (
+        "treadle-actions-machine",
+        &["treadle-estimates", "treadle-machine", "treadle-model"],
+    ),
     ("treadle-broker", &["treadle-model"]),
     ("treadle-console", &[]),
     (
         "treadle-core",
-        &["treadle-estimates", "treadle-memory", "treadle-model"],
+        &[
+            "treadle-actions-machine",
+            "treadle-estimates",
+            "treadle-machine",
+            "treadle-memory",
+            "treadle-model",
+            "treadle-training-machine",
+            "treadle-weights-machine",
+        ],
     ),
     ("treadle-engine-model", &[]),
     ("treadle-estimates", &["treadle-model"]),
+    ("treadle-machine", &["treadle-model"]),
     ("treadle-memory", &["treadle-model"]),
     (
         "treadle-endpoints",
@@ -191,6 +209,14 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         ],
     ),
     ("treadle-wire", &["treadle-model"]),
+    (
+        "treadle-training-machine",
+        &["treadle-machine", "treadle-model"],
+    ),
+    (
+        "treadle-weights-machine",
+        &["treadle-machine", "treadle-model"],
+    ),
 ];
 
 /// Crates of `host/` that link policies natively: as defaults when none is bound, or to compare

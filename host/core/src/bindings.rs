@@ -5,13 +5,13 @@
 
 mod machine;
 
-pub use crate::bound_jobs::{BoundJobs, EVERYONE};
+pub use treadle_machine::{BoundJobs, EVERYONE};
 
 pub(crate) use machine::BindingMachine;
 
-use crate::daemon::kinds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use treadle_machine::kinds;
 use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{PolicyRef, Role, Timestamp, World};
 

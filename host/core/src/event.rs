@@ -5,12 +5,12 @@
 
 use crate::actions::ActionEvent;
 use crate::bindings::BindingEvent;
-use crate::daemon::DaemonEvent;
 use crate::programs::ProgramEvent;
 use crate::training::TrainingEvent;
 use crate::weights::WeightsEvent;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use treadle_machine::DaemonEvent;
 use treadle_model::GatewayId;
 
 /// Where an event came from, if from a gateway in another process.

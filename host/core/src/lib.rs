@@ -52,23 +52,16 @@
 //! assert!(matches!(asked, Some(Command::Program(ProgramCommand::AskPolicy { .. }))));
 //! ```
 
-pub mod actions;
 pub mod bindings;
-mod bound_jobs;
 mod command;
-mod config;
-mod daemon;
 mod event;
-mod machine;
+#[cfg(test)]
+mod further_machine;
 pub mod programs;
+mod publish;
 mod state;
-mod timers;
-pub mod training;
-pub mod weights;
 
 pub use command::Command;
-pub use config::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
-pub use daemon::DaemonEvent;
 pub use estimates::NEVER;
 pub use event::{Event, Origin};
 pub use memory::{Capacity, PrefixSegment};
@@ -77,19 +70,24 @@ pub use programs::{
     PolicyAnswer, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose, Question,
     Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
 };
+pub use publish::PublishError;
 pub use state::State;
+pub use treadle_actions_machine as actions;
 pub use treadle_estimates as estimates;
+pub use treadle_machine::{ActionsConfig, CoreConfig, DaemonEvent, KvConfig, Mode, RolloutConfig};
 pub use treadle_memory as memory;
+pub use treadle_training_machine as training;
+pub use treadle_weights_machine as weights;
 
 use actions::{ActionError, ActionSpec, Actions, Admission, ProgramsView};
 use bindings::{BindingMachine, Bindings};
-use machine::{Machine, Notified, deliver};
 use programs::{Decision, Programs, Worker};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use training::{Training, TrainingError, TrainingEvent};
+use treadle_machine::{Machine, Notified, deliver};
 use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
-use weights::{PublishError, WeightsEvent, WeightsMachine};
+use weights::{WeightsEvent, WeightsMachine};
 
 /// Gateways whose last numbers are remembered; the oldest go first.
 const GATEWAYS_KEPT: usize = 4_096;

@@ -1,8 +1,9 @@
 //! Refusals of training runs, with their codes.
 
 use axum::response::Response;
+use treadle_core::PublishError;
 use treadle_core::training::TrainingError;
-use treadle_core::weights::{PublishError, WeightsError};
+use treadle_core::weights::WeightsError;
 use treadle_http::refuse;
 use treadle_model::tenant::split;
 use treadle_scheduler::NotRecorded;

@@ -5,7 +5,7 @@ import { EVENT_KINDS } from "./eventKinds";
 /** Where the core's events name their kinds: `StepFailed = "step_failed",`. */
 const SOURCES = import.meta.glob<string>(
   [
-    "../../../host/core/src/daemon.rs",
+    "../../../host/core/machine/src/daemon.rs",
     "../../../host/core/src/bindings.rs",
     "../../../host/core/src/*/event.rs",
   ],

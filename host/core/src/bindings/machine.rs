@@ -1,9 +1,9 @@
 //! The machine of bindings.
 
 use crate::bindings::{BindingEvent, Bindings};
-use crate::daemon::DaemonEvent;
-use crate::machine::{Machine, Notice, Notified};
 use std::convert::Infallible;
+use treadle_machine::DaemonEvent;
+use treadle_machine::{Machine, Notice, Notified};
 use treadle_model::{Timestamp, World};
 
 /// The machine: its state is [`Bindings`].

@@ -2,10 +2,10 @@
 
 use super::question::{Attribution, PolicyAnswer};
 use super::worker::{Rest, WorkerState};
-use crate::daemon::kinds;
 use crate::estimates::TextSize;
 use crate::memory::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
+use treadle_machine::kinds;
 use treadle_model::{
     AskId, EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, WorkerId,
 };

@@ -42,11 +42,11 @@ pub use worker::{Health, QueuedStep, Rest, Worker, WorkerState};
 use crate::CoreConfig;
 use crate::actions::{ProgramsView, RankInputs};
 use crate::bindings::{Bindings, BoundJobs};
-use crate::daemon::DaemonEvent;
-use crate::machine::{Machine, Notice};
 use crate::training::LivePrograms;
 use crate::weights::Engines;
 use std::collections::{BTreeSet, VecDeque};
+use treadle_machine::DaemonEvent;
+use treadle_machine::{Machine, Notice};
 use treadle_model::{Timestamp, WorkerId, World};
 
 /// The machine.

@@ -1,6 +1,5 @@
 //! The state of the machine of programs.
 
-use crate::config::CoreConfig;
 use crate::estimates::{DecodeTime, Estimates};
 use crate::memory::Memory;
 use crate::programs::asks::Asks;
@@ -11,6 +10,7 @@ use crate::programs::waiting_list::WaitingList;
 use crate::programs::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use treadle_machine::CoreConfig;
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// Counters since the state began.

@@ -28,7 +28,7 @@ pub enum Timer {
 /// The pending deadlines of programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timers {
-    all: crate::timers::Timers<Timer>,
+    all: treadle_machine::Timers<Timer>,
     /// Kinds of deadlines with one pending at most.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     single: BTreeSet<Timer>,

@@ -26,4 +26,5 @@ mod speeds;
 mod takeover;
 mod tokens;
 mod training;
+mod training_programs;
 mod treadle_actions;

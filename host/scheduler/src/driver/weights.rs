@@ -7,7 +7,8 @@ use crate::scheduler;
 use std::sync::PoisonError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
-use treadle_core::weights::{PublishError, State, WeightsCommand, WeightsEvent};
+use treadle_core::PublishError;
+use treadle_core::weights::{State, WeightsCommand, WeightsEvent};
 
 /// What a client wants of the weights of engines, and where to report the result.
 pub(crate) struct Publish {

@@ -1,8 +1,8 @@
 //! Beginnings and ends of actions, as tool runners report them and as treadle runs them.
 
-use crate::machine::{Notice, Notified};
 use crate::programs::Programs;
 use crate::programs::action::{ACTIONS_MAX, Action, OWN};
+use treadle_machine::{Notice, Notified};
 use treadle_model::{ActionId, Timestamp};
 
 impl Programs {

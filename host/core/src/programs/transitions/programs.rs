@@ -1,11 +1,11 @@
 //! Programs open with their first step and end by release, idleness or the end of their only step.
 
-use crate::machine::Notice;
 use crate::memory::Meter;
 use crate::programs::program::{FULL_WEIGHT_PPM, Lineage, Outcome, Program};
 use crate::programs::timers::Timer;
 use crate::{ProgramCommand, Programs, Refusal, StepArrival};
 use std::collections::BTreeMap;
+use treadle_machine::Notice;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId};
 
 impl Programs {

@@ -1,12 +1,12 @@
 //! Arrival, progress and end of steps.
 
 use crate::estimates::{FinishedStep, JobStatistics};
-use crate::machine::Notice;
 use crate::programs::program::{Outcome, Program};
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::programs::worker::Worker;
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
 use std::borrow::Cow;
+use treadle_machine::Notice;
 use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {

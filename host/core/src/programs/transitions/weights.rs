@@ -2,9 +2,9 @@
 //! and caches of other weights are forgotten. The ranks of an endpoint share its weights.
 
 use crate::Programs;
-use crate::machine::Notice;
 use crate::programs::step::StepState;
 use crate::programs::worker::Worker;
+use treadle_machine::Notice;
 use treadle_model::{ProgramId, StepId, WorkerId, endpoint_of};
 
 impl Programs {

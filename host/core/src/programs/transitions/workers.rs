@@ -1,12 +1,12 @@
 //! Engines join, report their capacity, stop answering, come back and leave.
 
 use crate::estimates::DecodeTime;
-use crate::machine::Notice;
 use crate::memory::Capacity;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::{Health, Rest, Worker, WorkerState};
 use crate::{Mode, ProgramCommand, Programs};
+use treadle_machine::Notice;
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Programs {

@@ -1,0 +1,51 @@
+//! What training runs ask of their environment.
+
+use crate::event::MemberRef;
+
+/// A group in a batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServedGroup {
+    /// Its key.
+    pub group: Box<str>,
+    /// Keys of its programs.
+    pub programs: Vec<Box<str>>,
+}
+
+/// A command for a training run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TrainingCommand {
+    /// A batch was cut: it is put on record, and whoever waits for it is answered.
+    ServeBatch {
+        /// The job.
+        job: Box<str>,
+        /// Number of the batch.
+        batch: u64,
+        /// Its groups.
+        groups: Vec<ServedGroup>,
+    },
+    /// A program that waited may begin.
+    AdmitMember {
+        /// Key of the program.
+        program: Box<str>,
+        /// Its group had all its members: it is not trained.
+        surplus: bool,
+    },
+    /// A member ended well and has no reward, and its job computes rewards.
+    ScoreMember {
+        /// The member.
+        member: MemberRef,
+    },
+    /// A member ended well, and its sample is to be assembled from its captured steps.
+    AssembleMember {
+        /// The member.
+        member: MemberRef,
+    },
+    /// A member will not be trained: what was stored of it can go, and if it still runs, its client
+    /// is told and further steps are refused.
+    DropMember {
+        /// Key of the program.
+        program: Box<str>,
+        /// Whether it still runs.
+        running: bool,
+    },
+}

@@ -1,0 +1,213 @@
+//! What happened to training runs.
+
+use crate::group::{Report, Reward};
+use crate::settings::JobSettings;
+use serde::{Deserialize, Serialize};
+use treadle_machine::kinds;
+use treadle_model::StepId;
+
+/// A member of a group, by its program.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct MemberRef {
+    /// The job.
+    pub job: Box<str>,
+    /// Key of the group.
+    pub group: Box<str>,
+    /// Key of the program.
+    pub program: Box<str>,
+}
+
+/// Something that happened to a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum TrainingEvent {
+    /// A job was declared; settings of an earlier declaration are replaced.
+    JobDeclared {
+        /// The job.
+        job: Box<str>,
+        /// Its settings.
+        settings: Box<JobSettings>,
+    },
+    /// A prompt is to be sampled. A key that the job knows already changes nothing.
+    GroupSubmitted {
+        /// The job.
+        job: Box<str>,
+        /// The client's key for the group.
+        group: Box<str>,
+        /// Its size, if it differs from the job's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u16>,
+        /// Digest of what the client stored with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<Box<str>>,
+        /// What its prompt is from, such as `math`: the account is kept by it too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        domain: Option<Box<str>>,
+    },
+    /// A program that names a group wants to begin: its first step arrived, or its client asked. It
+    /// waits until it may.
+    MemberArrived {
+        /// The member.
+        member: MemberRef,
+        /// Its client samples it and reports its end, with or without steps of the program.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        direct: bool,
+    },
+    /// The client of a program that waits left.
+    MemberLeft {
+        /// The member.
+        member: MemberRef,
+    },
+    /// A client said how a member ended. What it stored with that is durable.
+    MemberEnded {
+        /// The member.
+        member: MemberRef,
+        /// What it said.
+        #[serde(flatten)]
+        report: Report,
+    },
+    /// The tokens of a member's step were captured. They are durable.
+    StepCaptured {
+        /// The member.
+        member: MemberRef,
+        /// The step.
+        step: StepId,
+        /// Digest of what is stored of it.
+        digest: Box<str>,
+        /// Tokens that it sampled.
+        tokens: u64,
+    },
+    /// The tokens of a step could not be captured, or no sample made of those that were: the member
+    /// is not trained, unless its client reports its sample.
+    CaptureFailed {
+        /// The member.
+        member: MemberRef,
+        /// A short cause, in words.
+        cause: Box<str>,
+    },
+    /// A member has its reward; a later one replaces it until the group is in a batch.
+    RewardGiven {
+        /// The member.
+        member: MemberRef,
+        /// The reward.
+        reward: Reward,
+    },
+    /// No reward could be computed: the member is replaced.
+    RewardFailed {
+        /// The member.
+        member: MemberRef,
+        /// A short cause, in words.
+        cause: Box<str>,
+    },
+    /// The trainer waits for a batch.
+    BatchRequested {
+        /// The job.
+        job: Box<str>,
+        /// Number of the batch.
+        batch: u64,
+    },
+    /// The trainer has trained on a batch.
+    BatchTrained {
+        /// The job.
+        job: Box<str>,
+        /// The lineage that the trainer is in.
+        #[serde(default)]
+        lineage: u32,
+        /// Number of the batch.
+        batch: u64,
+    },
+    /// The engines of a job have these weights.
+    VersionTold {
+        /// The job.
+        job: Box<str>,
+        /// The lineage that the trainer is in.
+        lineage: u32,
+        /// The version: how many batches were trained.
+        version: u64,
+        /// Digest of the weights, if the trainer gave one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Box<str>>,
+    },
+    /// The trainer saved its state: batches up to this one are not asked for again.
+    Checkpointed {
+        /// The job.
+        job: Box<str>,
+        /// The lineage that the trainer is in.
+        #[serde(default)]
+        lineage: u32,
+        /// The last batch in the checkpoint.
+        batch: u64,
+    },
+    /// A job was removed, with everything that it has.
+    JobRemoved {
+        /// The job.
+        job: Box<str>,
+    },
+    /// The trainer went back to a checkpoint: later batches come again as they were, and later
+    /// versions are abandoned.
+    RolledBack {
+        /// The job.
+        job: Box<str>,
+        /// The lineage that ends with this.
+        lineage: u32,
+        /// The last batch in the checkpoint.
+        batch: u64,
+    },
+}
+
+kinds! {
+    TrainingEvent {
+        JobDeclared = "job_declared",
+        GroupSubmitted = "group_submitted",
+        MemberArrived = "member_arrived",
+        MemberLeft = "member_left",
+        MemberEnded = "member_ended",
+        StepCaptured = "step_captured",
+        CaptureFailed = "capture_failed",
+        RewardGiven = "reward_given",
+        RewardFailed = "reward_failed",
+        BatchRequested = "batch_requested",
+        BatchTrained = "batch_trained",
+        VersionTold = "version_told",
+        Checkpointed = "checkpointed",
+        JobRemoved = "job_removed",
+        RolledBack = "rolled_back",
+    }
+}
+
+impl TrainingEvent {
+    /// The job that it happened to.
+    pub fn job(&self) -> &str {
+        match self {
+            Self::JobDeclared { job, .. }
+            | Self::GroupSubmitted { job, .. }
+            | Self::BatchRequested { job, .. }
+            | Self::BatchTrained { job, .. }
+            | Self::VersionTold { job, .. }
+            | Self::Checkpointed { job, .. }
+            | Self::JobRemoved { job }
+            | Self::RolledBack { job, .. } => job,
+            Self::MemberArrived { member, .. }
+            | Self::MemberLeft { member }
+            | Self::MemberEnded { member, .. }
+            | Self::StepCaptured { member, .. }
+            | Self::CaptureFailed { member, .. }
+            | Self::RewardGiven { member, .. }
+            | Self::RewardFailed { member, .. } => &member.job,
+        }
+    }
+
+    /// The member of a group that it happened to, if to one.
+    pub fn member(&self) -> Option<&MemberRef> {
+        match self {
+            Self::MemberArrived { member, .. }
+            | Self::MemberLeft { member }
+            | Self::MemberEnded { member, .. }
+            | Self::StepCaptured { member, .. }
+            | Self::CaptureFailed { member, .. }
+            | Self::RewardGiven { member, .. }
+            | Self::RewardFailed { member, .. } => Some(member),
+            _ => None,
+        }
+    }
+}

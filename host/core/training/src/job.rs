@@ -1,0 +1,499 @@
+//! A training run: its groups, its batches and its versions.
+
+use crate::account::Account;
+use crate::command::{ServedGroup, TrainingCommand};
+use crate::finished::Finished;
+use crate::group::{End, Group, Member, Place, bounded};
+use crate::lost::{Lost, remember};
+use crate::settings::{JobSettings, Stale};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use treadle_model::Timestamp;
+
+/// Keys of groups that are remembered once they are over.
+const KEYS_MAX: usize = 1_000_000;
+/// A prompt whose group lost too many members this often is given up.
+const FAILED_MAX: u32 = 8;
+
+/// A batch that was cut.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Its groups: what each consists of never changes.
+    pub groups: BTreeMap<Box<str>, Group>,
+    /// The trainer has trained on it, since it last went back to a checkpoint.
+    pub trained: bool,
+}
+
+/// Why a program waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wait {
+    /// Engines must have this version first: what they sample now would be too old.
+    Weights {
+        /// The version.
+        version: u64,
+    },
+    /// As many groups as may have begun have begun: the trainer has to take a batch.
+    Trainer {
+        /// That number.
+        groups: usize,
+    },
+}
+
+/// The state of a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// What it declared.
+    pub settings: JobSettings,
+    /// When it was declared first, which tells it from earlier ones of its name.
+    #[serde(default)]
+    pub declared: Timestamp,
+    /// Groups that are in no batch.
+    pub groups: BTreeMap<Box<str>, Group>,
+    /// Those with members that are not too old, by the version of the oldest first token.
+    pub begun: BTreeSet<(u64, Box<str>)>,
+    /// Those that can be served, oldest first.
+    pub ready: BTreeSet<(u64, Place, Box<str>)>,
+    /// Those that need members: first those that have begun, then the others, in order.
+    pub open: BTreeSet<(bool, Place, Box<str>)>,
+    /// Programs that may not begin yet, in order of arrival, by group.
+    pub held: BTreeMap<Box<str>, BTreeMap<u64, Box<str>>>,
+    /// Keys of groups that were served or given up.
+    pub finished: Finished,
+    /// Programs that were members and are not trained: none begins again.
+    pub dropped: Finished,
+    /// Programs that are in a batch.
+    pub served: Finished,
+    /// The latest members that were lost.
+    #[serde(default)]
+    pub lost: VecDeque<Lost>,
+    /// Batches since the last checkpoint.
+    pub batches: BTreeMap<u64, Batch>,
+    /// Number of the next batch to cut; the first is 1.
+    pub next_batch: u64,
+    /// The trainer waits for this batch.
+    pub requested: u64,
+    /// The last batch in a checkpoint.
+    pub checkpoint: u64,
+    /// The version that engines have; `None` after the trainer went back, until it says so.
+    pub version: Option<u64>,
+    /// Digest of these weights, if the trainer gave one.
+    pub digest: Option<Box<str>>,
+    /// The batch that the trainer last went back to: no version of its lineage is older.
+    pub rolled_back_to: u64,
+    /// How often the trainer went back: a version belongs to a lineage.
+    pub lineage: u32,
+    /// Groups submitted.
+    pub submitted: u64,
+    /// What became of members.
+    pub account: Account,
+}
+
+impl Job {
+    pub(crate) fn new(settings: JobSettings, now: Timestamp) -> Self {
+        Self {
+            settings,
+            declared: now,
+            groups: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            open: BTreeSet::new(),
+            held: BTreeMap::new(),
+            finished: Finished::default(),
+            dropped: Finished::default(),
+            served: Finished::default(),
+            lost: VecDeque::new(),
+            batches: BTreeMap::new(),
+            next_batch: 1,
+            requested: 0,
+            checkpoint: 0,
+            version: Some(0),
+            digest: None,
+            rolled_back_to: 0,
+            lineage: 0,
+            submitted: 0,
+            account: Account::default(),
+        }
+    }
+
+    /// Takes new settings over. Returns members that lack something by them, which are due then.
+    pub(crate) fn declare(&mut self, settings: JobSettings, due: Timestamp) -> Vec<Box<str>> {
+        let before = std::mem::replace(&mut self.settings, settings);
+        let lacks = |m: &Member, by: &JobSettings| m.lacks(by.rewarded, by.captured());
+        let mut late = Vec::new();
+        for (program, member) in self.groups.values_mut().flat_map(|g| &mut g.members) {
+            if lacks(member, &self.settings) && !lacks(member, &before) {
+                member.deadline = Some(due);
+                late.push(program.clone());
+            }
+        }
+        let keys: Vec<Box<str>> = self.groups.keys().cloned().collect();
+        self.ready.clear();
+        for key in keys {
+            self.file(&key);
+        }
+        late
+    }
+
+    /// Whether a group is known: queued, begun, ready, in a batch, or served not long ago.
+    pub fn has_group(&self, key: &str) -> bool {
+        self.groups.contains_key(key) || self.finished.contains(key)
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        key: &str,
+        size: Option<u16>,
+        content: Option<Box<str>>,
+        domain: Option<Box<str>>,
+    ) {
+        if self.has_group(key) {
+            return;
+        }
+        self.submitted += 1;
+        let size = size.unwrap_or(self.settings.group_size);
+        let place = Place {
+            fresh: true,
+            number: self.submitted,
+        };
+        let mut group = Group::new(size, content, place);
+        group.domain = domain;
+        self.groups.insert(key.into(), group);
+        self.file(key);
+    }
+
+    /// Why no program of any group may begin, if none may.
+    pub fn waits_for_weights(&self) -> Option<Wait> {
+        let version = self.settings.floor(self.next_batch);
+        let is_old = self.version.is_none_or(|held| held < version);
+        is_old.then_some(Wait::Weights { version })
+    }
+
+    /// Why no program of this group may begin, if none may. A group that has begun gets all its
+    /// members, or it would never be ready.
+    pub fn wait(&self, key: &str) -> Option<Wait> {
+        let groups = self.settings.begun_max();
+        let has_begun = self.groups.get(key).is_some_and(|g| !g.members.is_empty());
+        let is_full = !has_begun && self.begun.len() >= groups;
+        let waits = self.waits_for_weights();
+        waits.or(is_full.then_some(Wait::Trainer { groups }))
+    }
+
+    /// Groups that need programs, those that have begun first, with how many they need.
+    pub fn wanted(&self) -> impl Iterator<Item = (&str, usize)> {
+        let open = self.open.iter().map(|(_, _, key)| &**key);
+        open.filter_map(|key| Some((key, self.groups.get(key)?.missing())))
+    }
+
+    /// The first group that needs more programs than wait for it already.
+    pub fn next_wanted(&self) -> Option<&str> {
+        let waiting = |key: &str| self.held.get(key).map_or(0, BTreeMap::len);
+        let mut wanted = self.wanted();
+        wanted.find_map(|(key, missing)| (missing > waiting(key)).then_some(key))
+    }
+
+    /// Takes a group out of the indexes before it changes; [`Job::file`] puts it back.
+    pub(crate) fn withdraw(&mut self, key: &str) {
+        let Some(group) = self.groups.get(key) else {
+            return;
+        };
+        let is_new = group.members.is_empty();
+        self.open.remove(&(is_new, group.place, key.into()));
+        if let Some(version) = group.version() {
+            self.begun.remove(&(version, key.into()));
+            self.ready.remove(&(version, group.place, key.into()));
+        }
+    }
+
+    fn file(&mut self, key: &str) {
+        let Some(group) = self.groups.get(key).filter(|group| !group.stale) else {
+            return;
+        };
+        if group.takes_members() {
+            let is_new = group.members.is_empty();
+            self.open.insert((is_new, group.place, key.into()));
+        }
+        if let Some(version) = group.version() {
+            if self.is_ready(group) {
+                self.ready.insert((version, group.place, key.into()));
+            }
+            self.begun.insert((version, key.into()));
+        }
+    }
+
+    pub(crate) fn begin(
+        &mut self,
+        key: &str,
+        program: &str,
+        now: Timestamp,
+        deadline: Option<Timestamp>,
+    ) {
+        let version = self.version.unwrap_or_default();
+        self.withdraw(key);
+        if let Some(group) = self.groups.get_mut(key) {
+            let member = Member::begun(version, now, deadline);
+            group.members.insert(program.into(), member);
+            self.account.begun(group.domain.as_deref());
+        }
+        self.file(key);
+    }
+
+    /// Changes a member, and finds out whether its group is ready then.
+    pub(crate) fn change(
+        &mut self,
+        key: &str,
+        program: &str,
+        change: impl FnOnce(&mut Member),
+    ) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        let group = self.groups.get_mut(key);
+        if let Some(member) = group.and_then(|g| g.members.get_mut(program)) {
+            change(member);
+        }
+        self.file(key);
+        self.drop_if_over(key)
+    }
+
+    /// Removes a member; a group that has lost too many returns to the queue.
+    pub(crate) fn lose(
+        &mut self,
+        key: &str,
+        program: &str,
+        end: End,
+        cause: Option<&str>,
+    ) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        let mut commands = Vec::new();
+        let mut has_failed = false;
+        if let Some(group) = self.groups.get_mut(key)
+            && let Some(member) = group.members.remove(program)
+        {
+            group.failures += 1;
+            has_failed = !group.stale && group.failures > self.settings.failures_max;
+            commands.push(self.drop_member(key, program, &member, end, cause));
+        }
+        self.file(key);
+        if has_failed {
+            let group = self.groups.get_mut(key);
+            let failed = group.map_or(0, |group| {
+                group.failed += 1;
+                group.failed
+            });
+            commands.extend(self.put_back(key));
+            if failed > FAILED_MAX {
+                self.withdraw(key);
+                self.groups.remove(key);
+                self.finished.insert(key, KEYS_MAX);
+                self.account.never_served += 1;
+            }
+        }
+        commands.extend(self.drop_if_over(key));
+        commands
+    }
+
+    /// Counts a member of a known group that is not trained, and remembers why.
+    fn drop_member(
+        &mut self,
+        key: &str,
+        program: &str,
+        member: &Member,
+        end: End,
+        cause: Option<&str>,
+    ) -> TrainingCommand {
+        let of_capture = member.incomplete.as_deref();
+        let cause = cause.or(of_capture.filter(|_| end == End::CaptureFailed));
+        let lost = Lost {
+            group: key.into(),
+            program: program.into(),
+            end,
+            cause: cause.map(bounded),
+        };
+        remember(&mut self.lost, lost);
+        let domain = self.groups.get(key).and_then(|g| g.domain.as_deref());
+        self.account.lost(domain, member, end);
+        TrainingCommand::DropMember {
+            program: program.into(),
+            running: member.end.is_none() && end == End::Cut,
+        }
+    }
+
+    /// Removes a member whose program never came to a step: its client left.
+    pub(crate) fn forget(&mut self, key: &str, program: &str) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        if let Some(group) = self.groups.get_mut(key) {
+            group.members.remove(program);
+        }
+        self.file(key);
+        self.drop_if_over(key)
+    }
+
+    /// Drops all members of a group and queues its prompt again, before those that never began.
+    fn put_back(&mut self, key: &str) -> Vec<TrainingCommand> {
+        self.withdraw(key);
+        let Some(group) = self.groups.get_mut(key) else {
+            return Vec::new();
+        };
+        group.failures = 0;
+        group.place.fresh = false;
+        self.account.returned += 1;
+        let members = std::mem::take(&mut group.members);
+        let dropped = members
+            .iter()
+            .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
+        let dropped = dropped.collect();
+        self.file(key);
+        dropped
+    }
+
+    /// Whether a group can be served: each of its members ended well and has what the job waits
+    /// for.
+    pub fn is_ready(&self, group: &Group) -> bool {
+        let is_complete = |m: &Member| {
+            m.has_ended_well()
+                && (!self.settings.rewarded || m.reward.is_some())
+                && (!self.settings.captured() || m.sample.is_some())
+        };
+        !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
+    }
+
+    /// Whether the next batch waits for a group that would be too old afterwards. Once its
+    /// programs have ended, it waits only for what is still computed.
+    fn is_waited_for(&self, group: &Group) -> bool {
+        let waits =
+            self.settings.stale == Stale::Wait || group.returned >= self.settings.starved_after;
+        let runs = group.running().next().is_some();
+        let is_complete =
+            group.missing() == 0 && group.members.values().all(Member::has_ended_well);
+        waits && !self.is_ready(group) && (runs || is_complete)
+    }
+
+    /// Cuts the next batch if the trainer waits for it and enough groups are ready.
+    pub(crate) fn cut(&mut self, name: &str) -> Vec<TrainingCommand> {
+        let mut commands = self.expire();
+        while self.requested == self.next_batch {
+            let Some(batch) = self.choose() else { break };
+            let number = self.next_batch;
+            let served = batch.groups.iter().map(|(key, group)| ServedGroup {
+                group: key.clone(),
+                programs: group.members.keys().cloned().collect(),
+            });
+            commands.push(TrainingCommand::ServeBatch {
+                job: name.into(),
+                batch: number,
+                groups: served.collect(),
+            });
+            for (key, group) in &batch.groups {
+                self.finished.insert(key, KEYS_MAX);
+                self.account.served(number, group);
+            }
+            self.batches.insert(number, batch);
+            self.next_batch += 1;
+            commands.extend(self.expire());
+        }
+        commands
+    }
+
+    /// The oldest ready groups, if there are enough and none has to be waited for.
+    fn choose(&mut self) -> Option<Batch> {
+        let size = self.settings.batch_groups as usize;
+        let floor = self.settings.floor(self.next_batch + 1);
+        let old = self
+            .begun
+            .iter()
+            .take_while(|(version, _)| *version < floor);
+        let mut old = old.filter_map(|(_, key)| self.groups.get(key));
+        if self.ready.len() < size || old.any(|group| self.is_waited_for(group)) {
+            return None;
+        }
+        let mut groups = BTreeMap::new();
+        while groups.len() < size {
+            let (_, _, key) = self.ready.first().cloned()?;
+            self.withdraw(&key);
+            if let Some((key, mut group)) = self.groups.remove_entry(&key) {
+                group.surplus.clear();
+                groups.insert(key, group);
+            }
+        }
+        Some(Batch {
+            groups,
+            trained: false,
+        })
+    }
+
+    /// Takes groups that are too old for the next batch out.
+    fn expire(&mut self) -> Vec<TrainingCommand> {
+        let floor = self.settings.floor(self.next_batch);
+        let mut commands = Vec::new();
+        while let Some((version, key)) = self.begun.first().cloned()
+            && version < floor
+        {
+            self.withdraw(&key);
+            if let Some(group) = self.groups.get_mut(&key) {
+                group.returned += 1;
+                group.stale = self.settings.stale == Stale::Finish;
+            }
+            if self.settings.stale == Stale::Finish {
+                commands.extend(self.drop_if_over(&key));
+            } else {
+                commands.extend(self.put_back(&key));
+            }
+        }
+        commands
+    }
+
+    /// Forgets a group that is too old, once nothing more is expected of it.
+    fn drop_if_over(&mut self, key: &str) -> Vec<TrainingCommand> {
+        let rewarded = self.settings.rewarded;
+        let is_over = |group: &Group| {
+            let is_done = |m: &Member| m.end.is_some() && (!rewarded || m.reward.is_some());
+            group.stale && group.members.values().all(is_done)
+        };
+        if !self.groups.get(key).is_some_and(is_over) {
+            return Vec::new();
+        }
+        self.account.never_served += 1;
+        self.finished.insert(key, KEYS_MAX);
+        let group = self.groups.get_mut(key);
+        let members = group.map(|group| std::mem::take(&mut group.members));
+        let members = members.unwrap_or_default();
+        let dropped = members
+            .iter()
+            .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
+        let dropped = dropped.collect();
+        self.groups.remove(key);
+        dropped
+    }
+
+    pub(crate) fn trained(&mut self, batch: u64) {
+        if let Some(batch) = self.batches.get_mut(&batch) {
+            batch.trained = true;
+        }
+    }
+
+    pub(crate) fn checkpoint(&mut self, batch: u64) {
+        self.checkpoint = self.checkpoint.max(batch).min(self.next_batch - 1);
+        self.batches = self.batches.split_off(&(self.checkpoint + 1));
+    }
+
+    /// Later batches come again. What was sampled with abandoned versions and is in no batch is
+    /// not trained: groups with a token of a later version, or with one that may have.
+    pub(crate) fn roll_back(&mut self, checkpoint: u64) -> Vec<TrainingCommand> {
+        let newest = self.version.unwrap_or(u64::MAX);
+        self.lineage += 1;
+        (self.version, self.digest) = (None, None);
+        self.rolled_back_to = checkpoint;
+        for batch in self.batches.range_mut(checkpoint + 1..) {
+            batch.1.trained = false;
+        }
+        let is_abandoned = |member: &Member| match member.end {
+            Some(_) => member.newest > checkpoint,
+            None => newest > checkpoint,
+        };
+        let begun = self.begun.iter().filter(|(_, key)| {
+            let group = self.groups.get(key);
+            group.is_some_and(|g| g.members.values().any(is_abandoned))
+        });
+        let abandoned: Vec<Box<str>> = begun.map(|(_, key)| key.clone()).collect();
+        let put_back = abandoned.iter().flat_map(|key| self.put_back(key));
+        put_back.collect()
+    }
+}

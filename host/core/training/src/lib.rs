@@ -1,0 +1,463 @@
+//! The machine of training runs: which programs are sampled for which batch, and how old their
+//! tokens may be. It holds ids, counts and versions; tokens and prompts are stored elsewhere, under
+//! digests, before an event names them.
+//!
+//! A *job* declares its run ([`JobSettings`]). A *group* is a prompt that several programs sample,
+//! its *members*. Ready groups form *batches*, numbered from 1 without gaps: a batch is cut when
+//! the trainer first asks for it, and never changes. Version `n` of the weights is what training
+//! on batch `n` made.
+//!
+//! # Staleness
+//!
+//! The *lag* of a group in batch `k` is `k - 1` less the version at the oldest first token of its
+//! members: by how many steps the version on which it is trained is newer. For a bound of `L`:
+//!
+//! 1. No group older than `k - 1 - L`, the *floor* of `k`, is put into batch `k`.
+//! 2. No program begins while engines have an older version than the floor of the next batch.
+//! 3. When a batch is cut, groups below the next floor are cut, run on, or were waited for
+//!    ([`Stale`]).
+//! 4. At most `(pipeline + 1) * batch_groups` groups have begun and are in no batch. One that has
+//!    begun gets all its members.
+//! 5. A prompt whose group was cut returns to the head of the queue; after some returns it is
+//!    waited for.
+//! 6. Older groups are served first.
+
+mod account;
+mod check;
+mod command;
+mod error;
+mod event;
+mod finished;
+mod group;
+mod invariants;
+mod job;
+mod lost;
+mod settings;
+mod state;
+mod wanted;
+
+pub use account::{Account, OTHER, Outcomes, Tally};
+pub use command::{ServedGroup, TrainingCommand};
+pub use error::{DOMAIN_BYTES_MAX, TrainingError};
+pub use event::{MemberRef, TrainingEvent};
+pub use finished::Finished;
+pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
+pub use job::{Batch, Job, Wait};
+pub use lost::Lost;
+pub use settings::{
+    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
+};
+pub use state::{Begun, Held, State};
+
+use std::collections::{BTreeSet, VecDeque};
+use treadle_machine::DaemonEvent;
+use treadle_machine::{Machine, Notice, Notified};
+use treadle_model::{Span, Timestamp};
+
+/// Programs of a job that are remembered once they are in a batch, and once they are dropped.
+const PROGRAMS_MAX: usize = 100_000;
+
+/// What training runs read of programs.
+pub trait LivePrograms {
+    /// Whether this program is live.
+    fn is_live(&self, program: &str) -> bool;
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default)]
+pub struct Training {
+    state: State,
+    now: Timestamp,
+    commands: VecDeque<TrainingCommand>,
+    notices: VecDeque<Notice>,
+    /// Jobs that something happened to.
+    touched: BTreeSet<Box<str>>,
+    /// The daemon restarted with this event.
+    restarted: bool,
+}
+
+impl Training {
+    /// The machine as a snapshot has it.
+    pub fn with_state(state: State) -> Self {
+        Self {
+            state,
+            ..Self::default()
+        }
+    }
+
+    /// Its state, as a snapshot has it.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// A program that is a member of a group and has not ended.
+    fn running(&self, program: &str) -> Option<MemberRef> {
+        let (job, group) = self.state.members.get(program)?;
+        let groups = &self.state.jobs.get(job)?.groups;
+        let member = groups.get(group)?.members.get(program)?;
+        member.end.is_none().then(|| MemberRef {
+            job: job.clone(),
+            group: group.clone(),
+            program: program.into(),
+        })
+    }
+
+    /// Its end was not reported before: it came to its own if its last step was answered.
+    fn over(&mut self, program: &str, whole: bool, tokens: u64, turns: u32) {
+        let Some(member) = self.running(program) else {
+            return;
+        };
+        let known = self.state.member(&member);
+        let job = self.state.jobs.get(&member.job);
+        let captured = job.is_some_and(|job| job.settings.captured());
+        let is_incomplete = known.is_some_and(|m| {
+            let lacks = m.incomplete.is_some() || (!m.is_direct() && m.captured.is_empty());
+            captured && lacks && m.sample.is_none()
+        });
+        let end = match whole {
+            true if is_incomplete => End::CaptureFailed,
+            true => End::Completed,
+            false => End::Aborted,
+        };
+        self.end(&member, &Report::of(end, tokens, turns));
+    }
+
+    fn end(&mut self, at: &MemberRef, report: &Report) {
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let newest = job.version.unwrap_or(u64::MAX);
+        let timeout = Span::from_secs(job.settings.member_timeout_s);
+        let (rewarded, captured) = (job.settings.rewarded, job.settings.captured());
+        let end = report.end;
+        let (mut deadline, mut merged) = (None, false);
+        let mut commands = job.change(&at.group, &at.program, |member| {
+            let is_first = member.end.is_none();
+            if is_first {
+                (member.tokens, member.turns) = (report.tokens, report.turns);
+                member.newest = newest;
+                member.end = end.is_trained().then_some(end);
+            }
+            if report.sample.is_some() && member.sample.is_none() {
+                merged = true;
+                member.sample.clone_from(&report.sample);
+                member.tokens = report.tokens;
+                member.version = report
+                    .version
+                    .map_or(member.version, |v| v.min(member.version));
+            }
+            member.reward = member.reward.or(report.reward);
+            member.info = member.info.take().or_else(|| report.info.clone());
+            // What comes later does not put it off.
+            if is_first && member.lacks(rewarded, captured) {
+                deadline = Some(self.now + timeout);
+                member.deadline = deadline;
+            }
+        });
+        if merged {
+            job.account.merged(&report.breaks);
+        }
+        let due = deadline.map(|deadline| (deadline, at.program.clone()));
+        self.state.deadlines.extend(due);
+        if end.is_trained() {
+            commands.extend(job.wants(at));
+        } else {
+            commands.extend(job.lose(&at.group, &at.program, end, None));
+        }
+        self.carry(commands);
+        self.touched.insert(at.job.clone());
+    }
+
+    /// The reward of a program is that of the member that it is.
+    fn rewarded(&mut self, program: &str, millionths: i64) {
+        let Some((name, group)) = self.state.members.get(program).cloned() else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        let reward = Reward::new(millionths as f64 / 1e6);
+        let commands = job.change(&group, program, |member| member.reward = reward);
+        self.carry(commands);
+        self.touched.insert(name);
+    }
+
+    fn first_token(&mut self, program: &str) {
+        let Some(at) = self.running(program) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let version = job.version;
+        let commands = job.change(&at.group, program, |member| {
+            if !member.sampled {
+                member.sampled = true;
+                member.version = version.unwrap_or(member.version);
+            }
+        });
+        self.carry(commands);
+        self.touched.insert(at.job);
+    }
+
+    /// Engines have a version of a job's weights.
+    fn served(&mut self, name: &str, lineage: u32, version: u64) {
+        let job = self.state.jobs.get_mut(name);
+        if let Some(job) = job.filter(|job| job.lineage == lineage) {
+            (job.version, job.digest) = (Some(version), None);
+            self.touched.insert(name.into());
+        }
+    }
+
+    /// Passes commands on, and forgets the members that they are about.
+    fn carry(&mut self, commands: Vec<TrainingCommand>) {
+        for command in commands {
+            match &command {
+                TrainingCommand::DropMember { program, running } => {
+                    if let Some((job, _)) = self.state.members.remove(program)
+                        && let Some(job) = self.state.jobs.get_mut(&job)
+                    {
+                        job.dropped.insert(program, PROGRAMS_MAX);
+                    }
+                    if *running {
+                        let program = program.clone();
+                        self.notices.push_back(Notice::ProgramCut { program });
+                    }
+                }
+                TrainingCommand::ServeBatch { job, groups, .. } => {
+                    let mut job = self.state.jobs.get_mut(job);
+                    for program in groups.iter().flat_map(|group| &group.programs) {
+                        self.state.members.remove(program);
+                        if let Some(job) = &mut job {
+                            job.served.insert(program, PROGRAMS_MAX);
+                        }
+                    }
+                }
+                TrainingCommand::AdmitMember { .. }
+                | TrainingCommand::AssembleMember { .. }
+                | TrainingCommand::ScoreMember { .. } => {}
+            }
+            self.commands.push_back(command);
+        }
+    }
+
+    /// Members that began and whose first step was lost with the daemon are none.
+    fn forget_unopened(&mut self, programs: &dyn LivePrograms) {
+        let members = self.state.members.keys();
+        // Those that their clients sample stay: `leave` changes nothing of them.
+        let gone = members.filter(|program| !programs.is_live(program));
+        let gone: Vec<Box<str>> = gone.cloned().collect();
+        for program in gone {
+            let commands = self.state.leave(&program);
+            self.carry(commands);
+        }
+        self.touched.extend(self.state.jobs.keys().cloned());
+        for (name, job) in &self.state.jobs {
+            self.commands.extend(job.wanted_of_members(name));
+        }
+    }
+
+    /// Loses members that their clients have sampled for too long, that never came to a step, or
+    /// whose rewards or samples did not come, and forgets the deadlines of those that are complete.
+    fn expire(&mut self, programs: &dyn LivePrograms) {
+        while let Some((deadline, program)) = self.state.deadlines.first().cloned() {
+            let is_live = programs.is_live(&program);
+            let due = self.state.due(&program, deadline, is_live);
+            if due.is_some() && deadline > self.now {
+                return;
+            }
+            self.state.deadlines.pop_first();
+            let Some((at, end)) = due else { continue };
+            if let Some(job) = self.state.jobs.get_mut(&at.job) {
+                let commands = job.lose(&at.group, &at.program, end, None);
+                self.carry(commands);
+                self.touched.insert(at.job);
+            }
+        }
+    }
+
+    fn settle_job(&mut self, name: &str) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let commands = job.cut(name);
+        self.carry(commands);
+        let admitted = self.state.admit(name, self.now);
+        self.commands.extend(admitted);
+    }
+
+    fn transition(&mut self, event: &TrainingEvent) {
+        let name = event.job();
+        self.touched.insert(name.into());
+        match event {
+            TrainingEvent::JobDeclared { settings, .. } => {
+                let settings = settings.as_ref().clone().within_bounds();
+                self.state.declare(name, settings, self.now);
+                let job = self.state.jobs.get(name);
+                let wanted = job.into_iter().flat_map(|job| job.wanted_of_members(name));
+                self.commands.extend(wanted);
+            }
+            TrainingEvent::JobRemoved { .. } => {
+                let commands = self.state.remove_job(name);
+                self.carry(commands);
+                self.notices
+                    .push_back(Notice::JobRemoved { job: name.into() });
+            }
+            TrainingEvent::MemberArrived { member, direct } => {
+                let admitted = self.state.arrive(member, *direct);
+                self.commands.extend(admitted);
+            }
+            TrainingEvent::MemberLeft { member } => {
+                let commands = self.state.leave(&member.program);
+                self.carry(commands);
+            }
+            TrainingEvent::MemberEnded { member, report } => {
+                let known = self.state.member(member);
+                if known.is_some_and(|known| known.admits(report)) {
+                    self.end(member, report);
+                }
+            }
+            TrainingEvent::RewardFailed { member, cause } => {
+                self.lose(member, End::RewardFailed, cause);
+            }
+            TrainingEvent::CaptureFailed { member, cause } => {
+                let known = self.state.member(member);
+                let job = self.state.jobs.get(name);
+                let captured = job.is_some_and(|job| job.settings.captured());
+                if captured && known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
+                    self.lose(member, End::CaptureFailed, cause);
+                } else {
+                    self.change_job(name, event);
+                }
+            }
+            _ => self.change_job(name, event),
+        }
+    }
+
+    fn lose(&mut self, at: &MemberRef, end: End, cause: &str) {
+        let job = self.state.jobs.get_mut(&at.job);
+        let lost = job.map(|job| job.lose(&at.group, &at.program, end, Some(cause)));
+        self.carry(lost.unwrap_or_default());
+    }
+
+    fn change_job(&mut self, name: &str, event: &TrainingEvent) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let mut commands = Vec::new();
+        match event {
+            TrainingEvent::GroupSubmitted {
+                group,
+                size,
+                content,
+                domain,
+                ..
+            } => job.submit(group, *size, content.clone(), domain.clone()),
+            TrainingEvent::RewardGiven { member, reward } => {
+                commands = job.change(&member.group, &member.program, |m| {
+                    m.reward = Some(*reward);
+                });
+                commands.extend(job.wants(member));
+            }
+            TrainingEvent::StepCaptured { member, step, .. } => {
+                commands = job.change(&member.group, &member.program, |m| m.captured(*step));
+                // Its client may have reported its end already.
+                commands.extend(job.wants(member));
+            }
+            TrainingEvent::CaptureFailed { member, cause } => {
+                commands = job.change(&member.group, &member.program, |m| m.lacks_step(cause));
+            }
+            TrainingEvent::BatchRequested { batch, .. } => {
+                job.requested = job.requested.max(*batch);
+            }
+            TrainingEvent::BatchTrained { batch, .. } => job.trained(*batch),
+            TrainingEvent::VersionTold {
+                version, digest, ..
+            } => (job.version, job.digest) = (Some(*version), digest.clone()),
+            TrainingEvent::Checkpointed { batch, .. } => job.checkpoint(*batch),
+            TrainingEvent::RolledBack { batch, .. } => {
+                commands = job.roll_back(*batch);
+                self.notices
+                    .push_back(Notice::RunWentBack { job: name.into() });
+            }
+            _ => {}
+        }
+        self.carry(commands);
+    }
+}
+
+impl Machine for Training {
+    type Event = TrainingEvent;
+    type Command = TrainingCommand;
+    type View = dyn LivePrograms;
+
+    fn advance(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    fn apply(&mut self, event: &TrainingEvent, _: &Self::View) {
+        self.transition(event);
+    }
+
+    fn daemon(&mut self, event: &DaemonEvent) {
+        if matches!(event, DaemonEvent::DaemonRestarted) {
+            self.state.forget_held();
+            self.restarted = true;
+        }
+    }
+
+    fn settle(&mut self, programs: &Self::View) {
+        if std::mem::take(&mut self.restarted) {
+            self.forget_unopened(programs);
+        }
+        // Members that a batch cuts have deadlines.
+        self.expire(programs);
+        while let Some(job) = self.touched.pop_first() {
+            self.settle_job(&job);
+            self.expire(programs);
+        }
+    }
+
+    fn poll_command(&mut self) -> Option<TrainingCommand> {
+        self.commands.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.deadlines.first().map(|(at, _)| *at)
+    }
+
+    fn assert_invariants(&self) {
+        self.check_invariants();
+    }
+}
+
+impl Notified for Training {
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::FirstToken { program } => self.first_token(program),
+            Notice::ProgramRewarded {
+                program,
+                millionths,
+            } => self.rewarded(program, *millionths),
+            Notice::ProgramOver {
+                program,
+                whole,
+                tokens,
+                steps,
+            } => self.over(program, *whole, *tokens, *steps),
+            Notice::VersionServed {
+                job,
+                lineage,
+                version,
+            } => self.served(job, *lineage, *version),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

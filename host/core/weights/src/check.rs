@@ -1,0 +1,174 @@
+//! What is refused before it becomes an event.
+
+use crate::event::WeightsEvent;
+use crate::job::JobWeights;
+use crate::state::State;
+use crate::version::Weights;
+use crate::{Engines, WeightsMachine};
+use std::collections::BTreeSet;
+use thiserror::Error;
+use treadle_model::{WEIGHTS_BYTES_MAX, WorkerId};
+
+/// Most engines that an update can require to be ready.
+pub const QUORUM_MAX: u16 = 10_000;
+/// Most seconds that engines can have to become ready.
+pub const READY_MAX_S: u64 = 86_400;
+
+/// Why a version can't be published.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum WeightsError {
+    /// Another update of the job is under way.
+    #[error("version {0} of the job is being loaded; wait until it serves, or has failed")]
+    Busy(u64),
+    /// An older version.
+    #[error("version {version} is older than {serving}, which serves; use resume to go back")]
+    Falls {
+        /// The version.
+        version: u64,
+        /// The one that serves.
+        serving: u64,
+    },
+    /// The version in service has another name or folder.
+    #[error("version {0} serves already, with another name or from another folder")]
+    Conflict(u64),
+    /// A name that no engine could report.
+    #[error("the name of a version has 1 to {WEIGHTS_BYTES_MAX} bytes")]
+    Name,
+    /// The job has no engines.
+    #[error("no engine is registered that the job could use; register one")]
+    NoEngines,
+    /// An engine that is not there.
+    #[error("{0} is not registered, or is not the first rank of its address; name that one")]
+    UnknownWorker(WorkerId),
+    /// More engines would have to be ready than there are.
+    #[error("`quorum` is {quorum}, but the job has {engines} engines; ask for at most that many")]
+    Quorum {
+        /// Engines that would have to be ready.
+        quorum: u16,
+        /// The job's engines.
+        engines: usize,
+    },
+    /// The job has other engines.
+    #[error("the job has other engines; release its weights first to load them elsewhere")]
+    OtherEngines,
+    /// An engine of another job.
+    #[error("{worker} has the weights of job `{job}`; release that job's weights first")]
+    OtherJob {
+        /// The engine.
+        worker: WorkerId,
+        /// Its job.
+        job: Box<str>,
+    },
+    /// A plan that is out of bounds.
+    #[error("`quorum` is at most {QUORUM_MAX}, and `ready_s` is from 1 to {READY_MAX_S} seconds")]
+    Plan,
+    /// treadle does not load the job's weights.
+    #[error("treadle loads no weights for job `{0}`; publish a version first")]
+    NoWeights(Box<str>),
+}
+
+impl WeightsMachine {
+    /// Checks whether an event may be handled.
+    pub fn check(&self, event: &WeightsEvent, engines: &dyn Engines) -> Result<(), WeightsError> {
+        match event {
+            WeightsEvent::WeightsPublished {
+                job,
+                weights,
+                workers,
+                plan,
+            } => {
+                let is_within =
+                    plan.quorum <= QUORUM_MAX && (1..=READY_MAX_S).contains(&plan.ready_s);
+                if !is_within {
+                    return Err(WeightsError::Plan);
+                }
+                self.state.check_version(job, weights)?;
+                self.state.check_engines(job, workers, plan.quorum, engines)
+            }
+            WeightsEvent::WeightsReleased { job } => match self.state.jobs.get(job) {
+                None => Err(WeightsError::NoWeights(job.clone())),
+                Some(known) => known.check_idle(),
+            },
+            WeightsEvent::WeightsCallEnded { .. } => Ok(()),
+        }
+    }
+}
+
+impl State {
+    fn check_version(&self, job: &str, weights: &Weights) -> Result<(), WeightsError> {
+        if !(1..=WEIGHTS_BYTES_MAX).contains(&weights.name.len()) {
+            return Err(WeightsError::Name);
+        }
+        let Some(job) = self.jobs.get(job) else {
+            return Ok(());
+        };
+        if let Some(update) = job.update.as_ref().filter(|u| u.weights != *weights) {
+            return Err(WeightsError::Busy(update.weights.version));
+        }
+        let Some(serving) = job.serving.as_ref().filter(|serving| *serving != weights) else {
+            return Ok(());
+        };
+        let (version, serving) = (weights.version, serving.version);
+        if version == serving {
+            return Err(WeightsError::Conflict(version));
+        }
+        if version < serving {
+            return Err(WeightsError::Falls { version, serving });
+        }
+        Ok(())
+    }
+
+    fn check_engines(
+        &self,
+        job: &str,
+        workers: &[WorkerId],
+        quorum: u16,
+        engines: &dyn Engines,
+    ) -> Result<(), WeightsError> {
+        let present: BTreeSet<WorkerId> = engines.engines().into_iter().collect();
+        let owner = |worker: &WorkerId| {
+            let holding = self.holdings.get(worker)?;
+            let is_loaded = self.jobs.contains_key(&holding.job);
+            is_loaded.then_some(&holding.job)
+        };
+        for worker in workers {
+            if !present.contains(worker) {
+                return Err(WeightsError::UnknownWorker(*worker));
+            }
+            if let Some(other) = owner(worker).filter(|owner| ***owner != *job) {
+                return Err(WeightsError::OtherJob {
+                    worker: *worker,
+                    job: other.clone(),
+                });
+            }
+        }
+        let named: BTreeSet<WorkerId> = workers.iter().copied().collect();
+        let is_own = |w: &&WorkerId| owner(w).is_none_or(|owner| **owner == *job);
+        let own: BTreeSet<WorkerId> = match self.jobs.get(job) {
+            Some(known) if !known.all => self.of_job(job).map(|(worker, _)| worker).collect(),
+            None if !named.is_empty() => named.clone(),
+            _ => present.iter().filter(is_own).copied().collect(),
+        };
+        if !named.is_empty() && named != own {
+            return Err(WeightsError::OtherEngines);
+        }
+        if own.is_empty() {
+            return Err(WeightsError::NoEngines);
+        }
+        let engines = own.len();
+        if usize::from(quorum) > engines {
+            return Err(WeightsError::Quorum { quorum, engines });
+        }
+        Ok(())
+    }
+}
+
+impl JobWeights {
+    /// Checks that no update is under way.
+    pub(crate) fn check_idle(&self) -> Result<(), WeightsError> {
+        match &self.update {
+            Some(update) => Err(WeightsError::Busy(update.weights.version)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The state of the machine of weights.
+
+use crate::Engines;
+use crate::call::{Answer, Call};
+use crate::command::WeightsCommand;
+use crate::event::UpdatePlan;
+use crate::holding::{Holding, Phase, Progress};
+use crate::job::{JobWeights, Stage, Update};
+use crate::version::{Checksums, Weights};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{Timestamp, WorkerId};
+
+/// The weights of all jobs, and what engines hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// Jobs whose engines treadle updates.
+    pub jobs: BTreeMap<Box<str>, JobWeights>,
+    /// What the engines of these jobs hold.
+    pub holdings: BTreeMap<WorkerId, Holding>,
+    /// Engines that get no steps because of their weights.
+    pub fenced: BTreeSet<WorkerId>,
+    /// Calls made.
+    pub calls: u64,
+}
+
+impl State {
+    /// What a worker holds, if a job's weights.
+    pub fn holding(&self, worker: WorkerId) -> Option<&Holding> {
+        self.holdings.get(&worker)
+    }
+
+    /// Engines of a job.
+    pub fn of_job(&self, job: &str) -> impl Iterator<Item = (WorkerId, &Holding)> {
+        let own = self.holdings.iter();
+        own.filter(move |(_, holding)| *holding.job == *job)
+            .map(|(worker, holding)| (*worker, holding))
+    }
+
+    pub(crate) fn publish(
+        &mut self,
+        name: &str,
+        weights: &Weights,
+        workers: &[WorkerId],
+        plan: UpdatePlan,
+        engines: &dyn Engines,
+        now: Timestamp,
+    ) {
+        let job = self.jobs.entry(name.into()).or_insert_with(|| JobWeights {
+            all: true,
+            ..JobWeights::default()
+        });
+        let is_known = |known: &Weights| known == weights;
+        let is_under_way = job.update.as_ref().is_some_and(|u| is_known(&u.weights));
+        if is_under_way || job.serving.as_ref().is_some_and(is_known) {
+            return;
+        }
+        if !workers.is_empty() {
+            job.all = false;
+        }
+        let all = if job.all {
+            engines.engines()
+        } else {
+            workers.to_vec()
+        };
+        for worker in all {
+            let new = || Holding::new(name, now);
+            let holding = self.holdings.entry(worker).or_insert_with(new);
+            if !self.jobs.contains_key(&holding.job) {
+                holding.job = name.into();
+            }
+        }
+        let own: BTreeSet<WorkerId> = self.of_job(name).map(|(worker, _)| worker).collect();
+        let (workers, lost) = own.into_iter().partition(|w| engines.answers(*w));
+        let cause = || "it did not answer when the update began".into();
+        let lost: BTreeSet<WorkerId> = lost;
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.update = Some(Update {
+                weights: weights.clone(),
+                plan,
+                began: now,
+                calls_before: self.calls,
+                stage: Stage::Preparing,
+                fenced: None,
+                workers,
+                behind: lost.into_iter().map(|worker| (worker, cause())).collect(),
+                checksums: Checksums::new(),
+            });
+        }
+    }
+
+    /// A call ended. An answer to another call than the last one comes too late to matter. Returns
+    /// whether caches were cleared.
+    pub(crate) fn ended(
+        &mut self,
+        worker: WorkerId,
+        number: u64,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> bool {
+        let Some(holding) = self.holdings.get_mut(&worker) else {
+            return false;
+        };
+        let Some(pending) = holding.call.filter(|call| call.number == number) else {
+            return false;
+        };
+        let none = Checksums::new();
+        let job = self.jobs.get(&holding.job);
+        let of_serving = job.filter(|job| job.serving == holding.loading);
+        let of_update = job.and_then(|job| job.update.as_ref());
+        let of_update = of_update.filter(|u| holding.loading.as_ref() == Some(&u.weights));
+        let known = of_update.map(|update| &update.checksums);
+        let known = known.or(of_serving.map(|job| &job.checksums));
+        let progress = holding.ended(pending.call, answer, known.unwrap_or(&none), now);
+        let update = self
+            .jobs
+            .get(&holding.job)
+            .and_then(|job| job.update.as_ref());
+        let is_of_update = update.is_some_and(|update| number > update.calls_before);
+        if progress == Progress::Out && is_of_update {
+            let cause = holding.cause.clone().unwrap_or_default();
+            let job = holding.job.clone();
+            self.leave_behind(&job, worker, cause);
+        }
+        pending.call == Call::Clear && *answer == Answer::Done
+    }
+
+    /// An engine takes no further part in an update.
+    pub(crate) fn leave_behind(&mut self, job: &str, worker: WorkerId, cause: Box<str>) {
+        let job = self.jobs.get_mut(job);
+        let Some(update) = job.and_then(|job| job.update.as_mut()) else {
+            return;
+        };
+        if update.workers.remove(&worker) {
+            update.behind.insert(worker, cause);
+        }
+    }
+
+    /// The answers of all calls were lost with the daemon that made them.
+    pub(crate) fn lose_calls(&mut self, now: Timestamp) {
+        let pending = self.holdings.iter();
+        let pending = pending.filter_map(|(worker, h)| Some((*worker, h.call?.number)));
+        for (worker, number) in pending.collect::<Vec<_>>() {
+            let cause = "the daemon restarted before the engine answered".into();
+            self.ended(worker, number, &Answer::Failed { cause }, now);
+        }
+    }
+
+    /// Notes which engines are there and answer. Returns jobs that this concerns.
+    pub(crate) fn look(
+        &mut self,
+        present: &BTreeSet<WorkerId>,
+        engines: &dyn Engines,
+        now: Timestamp,
+    ) -> BTreeSet<Box<str>> {
+        let mut touched: BTreeSet<Box<str>> = self.jobs.keys().cloned().collect();
+        // One that nobody loads is another process once it answers again.
+        let gone = |worker: &WorkerId, holding: &mut Holding| {
+            let is_loaded = self.jobs.contains_key(&holding.job);
+            !present.contains(worker) || !is_loaded && !engines.answers(*worker)
+        };
+        let gone: Vec<(WorkerId, Holding)> = self.holdings.extract_if(.., gone).collect();
+        for (worker, holding) in gone {
+            self.leave_behind(&holding.job, worker, "it was removed".into());
+            touched.insert(holding.job);
+        }
+        if let Some((name, job)) = self.jobs.iter().find(|(_, job)| job.all) {
+            let is_first = job.serving.is_none() && !job.went_back;
+            for worker in present {
+                self.holdings.entry(*worker).or_insert_with(|| {
+                    let mut holding = Holding::new(name, now);
+                    if !is_first {
+                        holding.doubt("it came after the last update", now);
+                    }
+                    holding
+                });
+            }
+        }
+        let mut lost = Vec::new();
+        for (worker, holding) in &mut self.holdings {
+            touched.insert(holding.job.clone());
+            if !engines.answers(*worker) && holding.phase != Phase::Unknown {
+                let cause = "it did not answer; it may be another process by now";
+                holding.doubt(cause, now);
+                lost.push((*worker, holding.job.clone()));
+            }
+        }
+        for (worker, job) in lost {
+            self.leave_behind(&job, worker, "it was lost during the update".into());
+        }
+        touched
+    }
+
+    /// An answer named a version. One that was sent while the engine served another one shows that
+    /// somebody else changed its weights. Returns the job that this concerns.
+    pub(crate) fn contradict(
+        &mut self,
+        worker: WorkerId,
+        sent: Timestamp,
+        name: &str,
+        now: Timestamp,
+    ) -> Option<Box<str>> {
+        let holding = self.holdings.get_mut(&worker)?;
+        let held = holding.held.as_ref()?;
+        let is_other = holding.phase == Phase::Held && sent >= holding.since && *held.name != *name;
+        if !is_other {
+            return None;
+        }
+        let cause = format!(
+            "an answer names version `{name}` instead of `{}`",
+            held.name
+        );
+        let job = holding.job.clone();
+        holding.doubt(&cause, now);
+        self.leave_behind(&job, worker, cause.into());
+        Some(job)
+    }
+
+    /// The run went back to a checkpoint: what engines have belongs to a lineage that is over.
+    pub(crate) fn go_back(&mut self, name: &str, now: Timestamp) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        (job.update, job.serving, job.went_back) = (None, None, true);
+        job.checksums.clear();
+        for holding in self.holdings.values_mut().filter(|h| *h.job == *name) {
+            holding.doubt(
+                "the run went back to a checkpoint; publish its version",
+                now,
+            );
+        }
+    }
+
+    /// Jobs whose updates wait for steps that were cut.
+    pub(crate) fn cutting(&self) -> impl Iterator<Item = Box<str>> {
+        let cutting = self.jobs.iter().filter(|(_, job)| {
+            let update = job.update.as_ref();
+            update.is_some_and(|update| update.stage == Stage::Cutting)
+        });
+        cutting.map(|(name, _)| name.clone())
+    }
+
+    /// Engines that begin or cease to get steps. Those of a job that was released serve what they
+    /// have; one that had not proven it gets no steps until it is another process, or loads a
+    /// version of another job.
+    pub(crate) fn fences(&mut self) -> Vec<(WorkerId, bool)> {
+        self.holdings.retain(|_, holding| {
+            let serves = holding.phase == Phase::Held && holding.call.is_none();
+            !serves || self.jobs.contains_key(&holding.job)
+        });
+        let held = self.holdings.iter();
+        let fenced = held.filter(|(worker, holding)| {
+            let job = self.jobs.get(&holding.job);
+            job.is_none_or(|job| !job.admits(**worker, holding))
+        });
+        let fenced: BTreeSet<WorkerId> = fenced.map(|(worker, _)| *worker).collect();
+        let before = std::mem::replace(&mut self.fenced, fenced);
+        let changed = before.symmetric_difference(&self.fenced);
+        changed
+            .map(|worker| (*worker, self.fenced.contains(worker)))
+            .collect()
+    }
+
+    /// The calls of a job that are due.
+    pub(crate) fn calls(
+        &mut self,
+        name: &str,
+        engines: &dyn Engines,
+        now: Timestamp,
+    ) -> Vec<WeightsCommand> {
+        let Some(job) = self.jobs.get(name) else {
+            return Vec::new();
+        };
+        let own = self.holdings.iter_mut().filter(|(_, h)| *h.job == *name);
+        let mut commands = Vec::new();
+        for (worker, holding) in own {
+            let is_free = holding.call.is_none() && holding.rests_until <= now;
+            if !is_free || !engines.answers(*worker) {
+                continue;
+            }
+            let Some((call, weights)) = job.next_call(*worker, holding) else {
+                continue;
+            };
+            self.calls += 1;
+            commands.push(holding.begin(call, weights, name, *worker, self.calls));
+        }
+        commands
+    }
+
+    /// When something is due: an engine is tried again, or an update waits no longer.
+    pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let updates = self.jobs.values().filter_map(|job| job.update.as_ref());
+        let waits = updates.filter_map(Update::waits_until);
+        let rests = self.holdings.values().map(|holding| holding.rests_until);
+        waits.chain(rests).filter(|at| *at > now).min()
+    }
+}

@@ -1,0 +1,245 @@
+//! How an update goes on, and how engines that were left behind are mended.
+
+use crate::Engines;
+use crate::call::Call;
+use crate::command::WeightsCommand;
+use crate::holding::{Holding, PendingCall, Phase};
+use crate::job::{EndedUpdate, JobWeights, Stage, Update, compare, is_before_pause};
+use crate::state::State;
+use crate::version::Weights;
+use treadle_model::{Timestamp, WorkerId};
+
+impl Holding {
+    /// Makes a call.
+    pub(crate) fn begin(
+        &mut self,
+        call: Call,
+        weights: Weights,
+        job: &str,
+        worker: WorkerId,
+        number: u64,
+    ) -> WeightsCommand {
+        self.call = Some(PendingCall { number, call });
+        match call {
+            Call::Apply => {
+                (self.confirmed, self.checksum) = (false, None);
+                self.loading = Some(weights.clone());
+            }
+            Call::Verify if self.phase == Phase::Unknown => self.loading = Some(weights.clone()),
+            _ => {}
+        }
+        WeightsCommand::Call {
+            job: job.into(),
+            worker,
+            number,
+            call,
+            weights,
+        }
+    }
+}
+
+impl JobWeights {
+    /// What an engine is to do next, if anything.
+    pub(crate) fn next_call(&self, worker: WorkerId, holding: &Holding) -> Option<(Call, Weights)> {
+        match &self.update {
+            Some(update) if update.workers.contains(&worker) => update.next_call(worker, holding),
+            Some(_) => None,
+            None => self.mend(holding),
+        }
+    }
+
+    /// An engine that does not serve the version in service is asked what it has, and loads it as a
+    /// whole unless it has it.
+    fn mend(&self, holding: &Holding) -> Option<(Call, Weights)> {
+        let serving = self.serving.as_ref();
+        let loading = holding.loading.as_ref();
+        let (call, weights) = match holding.phase {
+            Phase::Resuming => return Some((Call::Resume, loading.or(serving)?.clone())),
+            Phase::Clearing => (Call::Clear, loading),
+            Phase::Verifying => (Call::Verify, loading),
+            Phase::Paused => (Call::Apply, serving),
+            Phase::Unknown => (Call::Verify, serving),
+            Phase::Held if holding.serves(serving) => return None,
+            Phase::Held | Phase::Torn if holding.ready => (Call::Pause, serving),
+            Phase::Held | Phase::Torn => (Call::Prepare, serving),
+        };
+        Some((call, weights?.clone()))
+    }
+}
+
+impl Update {
+    fn next_call(&self, worker: WorkerId, holding: &Holding) -> Option<(Call, Weights)> {
+        let is_own = holding.loading.as_ref() == Some(&self.weights);
+        let is_turn = !self.plan.rolling || self.next() == Some(worker);
+        if holding.serves(Some(&self.weights)) {
+            return None;
+        }
+        let call = match self.stage {
+            Stage::Preparing if holding.ready => return None,
+            Stage::Preparing => Call::Prepare,
+            Stage::Cutting => return None,
+            Stage::Loading | Stage::Resuming if !is_turn => return None,
+            Stage::Loading | Stage::Resuming => match holding.phase {
+                phase if is_before_pause(phase) => Call::Pause,
+                Phase::Verifying if is_own => Call::Verify,
+                Phase::Clearing if is_own => Call::Clear,
+                Phase::Resuming if is_own && self.stage == Stage::Loading => return None,
+                Phase::Resuming if is_own => Call::Resume,
+                _ => Call::Apply,
+            },
+        };
+        Some((call, self.weights.clone()))
+    }
+}
+
+impl State {
+    /// Takes an update as far as it can go. Returns the version that came into service.
+    pub(crate) fn advance(
+        &mut self,
+        name: &str,
+        engines: &dyn Engines,
+        now: Timestamp,
+    ) -> Option<Weights> {
+        loop {
+            let update = self.jobs.get(name)?.update.as_ref()?;
+            let before = (update.stage, update.workers.len());
+            let served = match update.stage {
+                Stage::Preparing => self.prepare(name, now),
+                Stage::Cutting => self.cut(name, engines, now),
+                Stage::Loading => self.load(name, now),
+                Stage::Resuming => self.resume(name, now),
+            };
+            if served.is_some() {
+                return served;
+            }
+            let update = self.jobs.get(name)?.update.as_ref()?;
+            if before == (update.stage, update.workers.len()) {
+                return None;
+            }
+        }
+    }
+
+    fn update(&mut self, name: &str) -> Option<&mut Update> {
+        self.jobs.get_mut(name)?.update.as_mut()
+    }
+
+    fn prepare(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
+        let update = self.jobs.get(name)?.update.as_ref()?;
+        let is_late = now >= update.ready_by();
+        let is_ready = |worker: &WorkerId| {
+            let holding = self.holdings.get(worker);
+            holding.is_some_and(|holding| holding.ready && holding.call.is_none())
+        };
+        let unready: Vec<WorkerId> = update.workers.iter().copied().collect();
+        let unready: Vec<WorkerId> = unready.into_iter().filter(|w| !is_ready(w)).collect();
+        if !unready.is_empty() && !is_late {
+            return None;
+        }
+        for worker in unready {
+            self.leave_behind(name, worker, "it was not ready in time".into());
+        }
+        let update = self.update(name)?;
+        if update.workers.is_empty() || update.workers.len() < update.quorum() {
+            self.end(name, now);
+            return None;
+        }
+        update.stage = Stage::Cutting;
+        update.fenced = Some(now);
+        None
+    }
+
+    fn cut(&mut self, name: &str, engines: &dyn Engines, now: Timestamp) -> Option<Weights> {
+        let update = self.update(name)?;
+        let is_late = update.waits_until().is_some_and(|until| now >= until);
+        if is_late || !update.workers.iter().any(|w| engines.ends_steps(*w)) {
+            update.stage = Stage::Loading;
+        }
+        None
+    }
+
+    /// Whether an engine has come to this phase with the version of the update.
+    fn is_at(&self, update: &Update, worker: WorkerId, phase: Phase) -> bool {
+        let holding = self.holdings.get(&worker);
+        holding.is_some_and(|h| {
+            let is_own = h.loading.as_ref() == Some(&update.weights);
+            let holds = phase == Phase::Held && h.serves(Some(&update.weights));
+            h.call.is_none() && (holds || h.phase == phase && is_own)
+        })
+    }
+
+    fn load(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
+        let update = self.jobs.get(name)?.update.as_ref()?;
+        let turn: Vec<WorkerId> = match update.next().filter(|_| update.plan.rolling) {
+            Some(next) => vec![next],
+            None => update.workers.iter().copied().collect(),
+        };
+        if !turn.iter().all(|w| self.is_at(update, *w, Phase::Resuming)) {
+            return None;
+        }
+        let holdings = turn
+            .iter()
+            .filter_map(|w| Some((*w, self.holdings.get(w)?)));
+        let (differing, agreed) = compare(holdings);
+        let update = self.update(name)?;
+        update.stage = Stage::Resuming;
+        update.checksums.extend(agreed);
+        for worker in differing {
+            let cause = "its checksum differs from that of other engines";
+            if let Some(holding) = self.holdings.get_mut(&worker) {
+                holding.tear(cause, now);
+            }
+            self.leave_behind(name, worker, cause.into());
+        }
+        None
+    }
+
+    fn resume(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
+        let update = self.jobs.get(name)?.update.as_ref()?;
+        let holds = |worker: &WorkerId| self.is_at(update, *worker, Phase::Held);
+        if update.plan.rolling && !update.workers.is_empty() {
+            let next = update.next()?;
+            let (holds, resumes) = (holds(&next), self.is_at(update, next, Phase::Resuming));
+            let is_called = self.holdings.get(&next)?.call.is_some();
+            let update = self.update(name)?;
+            if holds {
+                update.workers.remove(&next);
+            }
+            if holds || !resumes && !is_called {
+                update.stage = Stage::Loading;
+            }
+            return None;
+        }
+        if update.workers.iter().all(holds) {
+            return self.end(name, now);
+        }
+        None
+    }
+
+    /// The update is over. The version is in service if an engine serves it.
+    fn end(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
+        let update = self.jobs.get_mut(name)?.update.take()?;
+        let held = self.of_job(name);
+        let held = held
+            .filter(|(_, h)| h.serves(Some(&update.weights)))
+            .count();
+        for holding in self.holdings.values_mut().filter(|h| *h.job == *name) {
+            holding.ready = false;
+        }
+        let job = self.jobs.get_mut(name)?;
+        job.last = Some(EndedUpdate {
+            weights: update.weights.clone(),
+            began: update.began,
+            ended: now,
+            exposed: update.fenced.map(|at| now.since(at)).unwrap_or_default(),
+            held: u32::try_from(held).unwrap_or(u32::MAX),
+            behind: update.behind,
+        });
+        if held == 0 {
+            return None;
+        }
+        job.serving = Some(update.weights.clone());
+        job.checksums = update.checksums;
+        job.went_back = false;
+        Some(update.weights)
+    }
+}
