@@ -8,6 +8,7 @@ const SOURCES = import.meta.glob<string>(
     "../../../host/core/machine/src/daemon.rs",
     "../../../host/core/src/bindings.rs",
     "../../../host/core/src/*/event.rs",
+    "../../../host/core/*/src/event.rs",
   ],
   { query: "?raw", import: "default", eager: true },
 );
