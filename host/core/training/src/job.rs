@@ -5,13 +5,13 @@ use crate::command::{ServedGroup, TrainingCommand};
 use crate::finished::Finished;
 use crate::group::{End, Group, Member, Place, bounded};
 use crate::lost::{Lost, remember};
-use crate::settings::{JobSettings, Stale};
+use crate::settings::JobSettings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::Timestamp;
 
 /// Keys of groups that are remembered once they are over.
-const KEYS_MAX: usize = 1_000_000;
+pub(crate) const KEYS_MAX: usize = 1_000_000;
 /// A prompt whose group lost too many members this often is given up.
 const FAILED_MAX: u32 = 8;
 
@@ -291,7 +291,7 @@ impl Job {
     }
 
     /// Counts a member of a known group that is not trained, and remembers why.
-    fn drop_member(
+    pub(crate) fn drop_member(
         &mut self,
         key: &str,
         program: &str,
@@ -327,7 +327,7 @@ impl Job {
     }
 
     /// Drops all members of a group and queues its prompt again, before those that never began.
-    fn put_back(&mut self, key: &str) -> Vec<TrainingCommand> {
+    pub(crate) fn put_back(&mut self, key: &str) -> Vec<TrainingCommand> {
         self.withdraw(key);
         let Some(group) = self.groups.get_mut(key) else {
             return Vec::new();
@@ -353,17 +353,6 @@ impl Job {
                 && (!self.settings.captured() || m.sample.is_some())
         };
         !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
-    }
-
-    /// Whether the next batch waits for a group that would be too old afterwards. Once its
-    /// programs have ended, it waits only for what is still computed.
-    fn is_waited_for(&self, group: &Group) -> bool {
-        let waits =
-            self.settings.stale == Stale::Wait || group.returned >= self.settings.starved_after;
-        let runs = group.running().next().is_some();
-        let is_complete =
-            group.missing() == 0 && group.members.values().all(Member::has_ended_well);
-        waits && !self.is_ready(group) && (runs || is_complete)
     }
 
     /// Cuts the next batch if the trainer waits for it and enough groups are ready.
@@ -417,50 +406,6 @@ impl Job {
             groups,
             trained: false,
         })
-    }
-
-    /// Takes groups that are too old for the next batch out.
-    fn expire(&mut self) -> Vec<TrainingCommand> {
-        let floor = self.settings.floor(self.next_batch);
-        let mut commands = Vec::new();
-        while let Some((version, key)) = self.begun.first().cloned()
-            && version < floor
-        {
-            self.withdraw(&key);
-            if let Some(group) = self.groups.get_mut(&key) {
-                group.returned += 1;
-                group.stale = self.settings.stale == Stale::Finish;
-            }
-            if self.settings.stale == Stale::Finish {
-                commands.extend(self.drop_if_over(&key));
-            } else {
-                commands.extend(self.put_back(&key));
-            }
-        }
-        commands
-    }
-
-    /// Forgets a group that is too old, once nothing more is expected of it.
-    fn drop_if_over(&mut self, key: &str) -> Vec<TrainingCommand> {
-        let rewarded = self.settings.rewarded;
-        let is_over = |group: &Group| {
-            let is_done = |m: &Member| m.end.is_some() && (!rewarded || m.reward.is_some());
-            group.stale && group.members.values().all(is_done)
-        };
-        if !self.groups.get(key).is_some_and(is_over) {
-            return Vec::new();
-        }
-        self.account.never_served += 1;
-        self.finished.insert(key, KEYS_MAX);
-        let group = self.groups.get_mut(key);
-        let members = group.map(|group| std::mem::take(&mut group.members));
-        let members = members.unwrap_or_default();
-        let dropped = members
-            .iter()
-            .map(|(program, member)| self.drop_member(key, program, member, End::Cut, None));
-        let dropped = dropped.collect();
-        self.groups.remove(key);
-        dropped
     }
 
     pub(crate) fn trained(&mut self, batch: u64) {

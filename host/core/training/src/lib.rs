@@ -33,6 +33,7 @@ mod invariants;
 mod job;
 mod lost;
 mod settings;
+mod stale;
 mod state;
 mod wanted;
 
@@ -293,6 +294,9 @@ impl Training {
             TrainingEvent::JobDeclared { settings, .. } => {
                 let settings = settings.as_ref().clone().within_bounds();
                 self.state.declare(name, settings, self.now);
+                let job = self.state.jobs.get_mut(name);
+                let over = job.map(Job::drop_all_over).unwrap_or_default();
+                self.carry(over);
                 let job = self.state.jobs.get(name);
                 let wanted = job.into_iter().flat_map(|job| job.wanted_of_members(name));
                 self.commands.extend(wanted);

@@ -338,3 +338,34 @@ fn over(program: &str) -> Notice {
         steps: 1,
     }
 }
+
+/// Its members had ended, and lacked only rewards that the job no longer wants.
+#[test]
+fn a_group_that_is_too_old_is_forgotten_when_new_settings_expect_nothing_of_it() {
+    let settings = |rewarded| JobSettings {
+        group_size: 1,
+        batch_groups: 1,
+        stale: Stale::Finish,
+        rewarded,
+        ..Run::settings(1)
+    };
+    let mut run = Run::new(settings(true));
+    let old = run.open("old");
+    for (batch, group) in [(1, "a"), (2, "b")] {
+        let program = run.open(group);
+        let member = Run::member(group, &program);
+        run.event(&Run::ended(group, &program, End::Completed));
+        let reward = Reward::new(1.0).expect("it is finite");
+        run.event(&TrainingEvent::RewardGiven { member, reward });
+        run.request(batch);
+        run.told(batch);
+    }
+    run.event(&Run::ended("old", &old, End::Completed));
+    assert!(run.job().groups["old"].stale);
+    run.event(&TrainingEvent::JobDeclared {
+        job: "job".into(),
+        settings: Box::new(settings(false)),
+    });
+    assert!(!run.job().groups.contains_key("old"));
+    assert!(run.job().has_group("old"));
+}
