@@ -38,7 +38,7 @@ build: guests console ## Build the release binary; its debug symbols are beside 
 	$(CARGO) build --locked --release --package treadle
 	@if command -v objcopy >/dev/null; then \
 	  objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug; \
-	  objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped; \
+	  objcopy --strip-all --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped; \
 	  mv $(RELEASE).stripped $(RELEASE); \
 	else echo "make: objcopy is missing (binutils); $(RELEASE) keeps its debug symbols" >&2; fi
 

@@ -33,7 +33,12 @@ const LAYERS: &[&[&str]] = &[
         "treadle-transfer",
         "treadle-wire",
     ],
-    &["treadle-config", "treadle-http", "treadle-policy"],
+    &[
+        "treadle-config",
+        "treadle-http",
+        "treadle-policy",
+        "treadle-translate",
+    ],
     &[
         "treadle-actions",
         "treadle-auth",
@@ -52,6 +57,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "treadle-engine-sim",
         "treadle-gateway",
+        "treadle-outbox",
         "treadle-sandbox-apis",
         "treadle-training",
         "treadle-whatif",
@@ -136,6 +142,16 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         "treadle-policy",
         &["treadle-core", "treadle-model", "treadle-policy-runtime"],
     ),
+    (
+        "treadle-outbox",
+        &[
+            "treadle-broker",
+            "treadle-core",
+            "treadle-model",
+            "treadle-runs",
+            "treadle-store",
+        ],
+    ),
     ("treadle-policy-runtime", &["treadle-model"]),
     ("treadle-report", &[]),
     (
@@ -213,6 +229,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         "treadle-training-machine",
         &["treadle-machine", "treadle-model"],
     ),
+    ("treadle-translate", &["treadle-model", "treadle-wire"]),
     (
         "treadle-weights-machine",
         &["treadle-machine", "treadle-model"],

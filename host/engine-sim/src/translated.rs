@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::Value;
-use treadle_wire::{AnswerHead, RequestError, ResponseBuilder, ResponsesRequest};
+use treadle_translate::{AnswerHead, ResponseBuilder, ResponsesRequest};
+use treadle_wire::RequestError;
 
 use super::Shared;
 use super::answer::answer_within;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use http_body_util::BodyExt;
-use treadle_wire::{ResponseBuilder, SseScanner};
+use treadle_translate::ResponseBuilder;
+use treadle_wire::SseScanner;
 
 use super::error::ApiError;
 

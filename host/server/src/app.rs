@@ -1,6 +1,5 @@
 //! What REST handlers share.
 
-use crate::broker_status::Status;
 use crate::demo_comparison::DemoView;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
@@ -10,6 +9,7 @@ use treadle_engines::EngineWatch;
 use treadle_engines::transfers::Node;
 use treadle_gateway::GatewayState;
 use treadle_http::OpenStreams;
+use treadle_outbox::Status;
 use treadle_registry::PluginRegistry;
 use treadle_runs::actions::Actions;
 use treadle_runs::nodes::Nodes;

@@ -5,7 +5,6 @@
 //! gateway talk to it through a handle.
 
 pub mod app;
-pub mod broker_status;
 pub mod cluster;
 mod commands;
 pub mod demo_comparison;

@@ -4,8 +4,6 @@
 //! It is on the path of every request, so bodies are read in one pass into borrowed structs
 //! and never into a tree of values.
 
-pub mod anthropic;
-mod chat;
 pub mod elided;
 pub mod endpoint;
 pub mod engines;
@@ -14,15 +12,12 @@ pub mod error_event;
 pub mod insert_field;
 pub mod prefix_index;
 pub mod request;
-pub mod responses;
 pub mod sse;
 pub mod tenant;
 pub mod tokens;
 pub mod turned_away;
 pub mod usage;
 
-pub use anthropic::{MessageBuilder, MessagesRequest};
-pub use chat::ChatTranslator;
 pub use elided::Elided;
 pub use endpoint::Endpoint;
 pub use engines::{EngineReading, ModelInfo, models_of};
@@ -34,7 +29,6 @@ pub use request::{
     Forwarded, ForwardedHead, MediaTargets, Named, NamedParent, OwnedField, OwnedKind,
     PrefixSegment, PromptSize, RequestHead, salt_field,
 };
-pub use responses::{AnswerHead, Answered, ChatForm, ResponseBuilder, ResponsesRequest};
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
 pub use tokens::{AnswerTokens, NotCaptured, Shown, TokenReader, TokenRequest};

@@ -5,7 +5,7 @@ use super::rows::row;
 use std::time::{Duration, Instant};
 use treadle_broker::rabbitmq::BarePublisher;
 use treadle_broker::{Address, Broker, Message, Names, RabbitMq, Settings, Subscription};
-use treadle_server::messaging::message;
+use treadle_outbox::message;
 use treadle_store::EventRow;
 
 /// Messages of one call, as the outbox makes them.

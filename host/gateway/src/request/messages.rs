@@ -6,7 +6,8 @@ use super::responses::translated;
 use axum::body::Body;
 use axum::http::Response;
 use std::sync::Arc;
-use treadle_wire::{Endpoint, MessageBuilder, MessagesRequest};
+use treadle_translate::{MessageBuilder, MessagesRequest};
+use treadle_wire::Endpoint;
 
 /// A request in the form of a chat completion.
 pub(super) struct ChatMessages {

@@ -19,10 +19,10 @@ use treadle_auth::Principal;
 use treadle_http::{InUse, error_response};
 use treadle_model::ClientName;
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{
-    AnswerHead, Answered, ChatForm, ChatTranslator, Endpoint, ErrorBody, ErrorCode, Named,
-    RequestError, RequestHead, ResponseBuilder, ResponsesRequest,
+use treadle_translate::{
+    AnswerHead, Answered, ChatForm, ChatTranslator, ResponseBuilder, ResponsesRequest,
 };
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode, Named, RequestError, RequestHead};
 
 /// State of a request beyond its body.
 pub(super) struct ResponsesCall {

@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use treadle_http::InUse;
-use treadle_wire::{Answered, ChatTranslator, SseScanner};
+use treadle_translate::{Answered, ChatTranslator};
+use treadle_wire::SseScanner;
 
 /// Comments keep connections open; their text means nothing.
 const COMMENT: &[u8] = b":\n\n";

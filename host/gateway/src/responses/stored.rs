@@ -17,7 +17,7 @@ const ENTRY_BYTES: usize = 256;
 pub(crate) struct StoredResponse {
     /// The response's program, by its tenant's name.
     pub(crate) program: Arc<str>,
-    /// Items, as returned by [`treadle_wire::ResponsesRequest::items`].
+    /// Items, as returned by [`treadle_translate::ResponsesRequest::items`].
     pub(crate) pieces: Arc<[Bytes]>,
     /// Counted bytes of the tenant.
     counted: u64,

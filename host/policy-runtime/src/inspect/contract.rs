@@ -51,7 +51,7 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
     ComponentEncoder::default()
         .validate(true)
         .module(module)
-        .and_then(ComponentEncoder::encode)
+        .and_then(|mut encoder| encoder.encode())
         .map_err(|error| {
             UploadRefusal::new(
                 "not-a-component",
@@ -143,7 +143,7 @@ pub(crate) fn interfaces<'a>(
 pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'static str> {
     let mut nearest = None;
     for &(name, world) in &CONTRACT.worlds {
-        match wit_component::targets(&CONTRACT.resolve, world, component, true) {
+        match wit_component::targets(&CONTRACT.resolve, world, component) {
             Ok(()) => return Ok(name),
             Err(error) => {
                 let interface = format!("{PACKAGE}/{name}-policy");

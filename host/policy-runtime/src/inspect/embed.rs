@@ -22,20 +22,15 @@ pub fn embed_contract(module: &[u8], world: &str) -> Result<Vec<u8>, UploadRefus
         ));
     };
     let mut embedded = module.to_vec();
-    embed_component_metadata(
-        &mut embedded,
-        &CONTRACT.resolve,
-        id,
-        StringEncoding::UTF8,
-        false,
-    )
-    .map_err(|error| {
-        UploadRefusal::new(
-            "not-wasm",
-            format!("{error:#}"),
-            "the module",
-            "give a core module in its binary form",
-        )
-    })?;
+    embed_component_metadata(&mut embedded, &CONTRACT.resolve, id, StringEncoding::UTF8).map_err(
+        |error| {
+            UploadRefusal::new(
+                "not-wasm",
+                format!("{error:#}"),
+                "the module",
+                "give a core module in its binary form",
+            )
+        },
+    )?;
     Ok(embedded)
 }

@@ -5,9 +5,9 @@
 use super::commands::{Consumer, Failure};
 use super::effects;
 use crate::app::App;
-use crate::broker_status::Outcome;
 use crate::commands::ActionReport;
 use serde_json::{Map, Value};
+use treadle_outbox::Outcome;
 
 /// Fields of a notice.
 const FIELDS: [&str; 8] = [

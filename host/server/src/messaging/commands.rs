@@ -5,7 +5,6 @@
 
 use super::effects::{self, Effect};
 use crate::app::App;
-use crate::broker_status::{Outcome, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use treadle_auth::now_us;
 use treadle_broker::{Deliveries, Delivery};
+use treadle_outbox::{Outcome, Status};
 use treadle_scheduler::NotRecorded;
 use treadle_store::{CommandRow, EventPage, SeqPage, StoreError};
 

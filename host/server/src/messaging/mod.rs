@@ -1,17 +1,9 @@
-//! Events out and commands in, over a broker.
-//!
-//! The journal is the outbox: committed events are published afterwards, from a cursor in the
-//! store. Nothing here blocks the scheduler: it only reads the store, and a slow or unavailable
-//! broker causes a lag that is bounded, measured and reported.
+//! Events out (treadle-outbox) and commands in, over a broker.
 
 mod actions;
 mod commands;
 mod effects;
-mod event_message;
-mod outbox;
 mod runs;
-#[cfg(test)]
-mod tests;
 mod training;
 
 use crate::app::App;
@@ -21,12 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_broker::{Broker, BrokerError, Queue, RabbitMq};
 use treadle_config::BrokerConfig;
+use treadle_outbox::{Outbox, Status};
 
-use crate::broker_status::Status;
-pub use event_message::{SCHEMA_VERSION, message};
-
-/// The name of this sink in the store.
-pub const SINK: &str = "amqp";
 /// How long tasks may take to end, and the broker connection to close.
 const STOP_WAIT: Duration = Duration::from_secs(3);
 
@@ -75,7 +63,7 @@ impl Messaging {
     /// `committed` is the last event on disk.
     pub fn start(&self, app: &App, committed: watch::Receiver<u64>) {
         let stop = watch::Sender::new(false);
-        let outbox = outbox::Outbox {
+        let outbox = Outbox {
             store: app.store.clone(),
             broker: Arc::clone(&self.broker),
             status: Arc::clone(&self.status),

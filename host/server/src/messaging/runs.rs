@@ -7,7 +7,6 @@
 use super::commands::{Consumer, Failure as Reason};
 use super::effects;
 use crate::app::App;
-use crate::broker_status::{Outcome, Status};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio::task::JoinSet;
 use treadle_broker::{Broker, BrokerError, Delivery, Reply};
 use treadle_endpoints::arguments::parse;
 use treadle_model::Tenant;
+use treadle_outbox::{Outcome, Status};
 use treadle_runs::actions::{ActionView, Actions, Admitted, Failure, OutputView, Submission};
 use treadle_wire::{ErrorBody, ErrorCode};
 

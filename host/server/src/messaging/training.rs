@@ -6,7 +6,6 @@
 
 use super::commands::{Consumer, Failure, id_of};
 use super::{effects, runs};
-use crate::broker_status::{Outcome, Status};
 use axum::body::to_bytes;
 use serde_json::Value;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use treadle_auth::{Caller, now_us};
 use treadle_broker::{BODY_BYTES_MAX, Broker, Delivery, Reply};
+use treadle_outbox::{Outcome, Status};
 use treadle_store::CommandRow;
 use treadle_training::{Command, TrainingApp};
 use treadle_wire::{ErrorBody, ErrorCode};

@@ -2,11 +2,11 @@
 //! names; those that a provider would run are removed.
 
 use crate::chat::{Function, read_list, refused};
-use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use treadle_wire::error::RequestError;
 
 /// Separates a namespace from the name of a tool within it.
 const NAMESPACE_END: &str = "__";

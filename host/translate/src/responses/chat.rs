@@ -4,8 +4,8 @@ use super::ResponsesRequest;
 use super::items::messages;
 use super::tools::{ChatTools, ToolNames};
 use crate::chat::{Fields, effort, put, put_text, response_format, write_fields};
-use crate::error::RequestError;
 use serde_json::json;
+use treadle_wire::error::RequestError;
 
 /// Fields that are translated or have no equivalent. All others are the same in both APIs.
 const NOT_OF_CHATS: [&str; 26] = [

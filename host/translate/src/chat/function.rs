@@ -1,9 +1,9 @@
 //! Functions, the tools of a chat.
 
 use super::fields::refused;
-use crate::error::RequestError;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use treadle_wire::error::RequestError;
 
 /// Parameters of a function that has none.
 const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;

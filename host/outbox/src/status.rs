@@ -25,7 +25,7 @@ pub struct Status {
 
 /// Status of messaging, as shown in `/health`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct BrokerHealth {
+pub struct BrokerHealth {
     /// connected, blocked or disconnected.
     state: &'static str,
     /// When it lost its connection, in microseconds since 1970.
@@ -44,7 +44,7 @@ pub(crate) struct BrokerHealth {
 
 /// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// It was executed.
     Done,
     /// It had already been executed.
@@ -67,7 +67,7 @@ impl Outcome {
 
 impl Status {
     /// Starts with all counters at zero.
-    pub(crate) fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
+    pub fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
         Self {
             broker,
             lag_events_max,
@@ -98,36 +98,36 @@ impl Status {
     }
 
     /// Records the last event on disk.
-    pub(crate) fn committed(&self, seq: u64) {
+    pub fn committed(&self, seq: u64) {
         self.committed.fetch_max(seq, Ordering::Relaxed);
         self.update_alarm();
     }
 
     /// Records that the broker has all events up to this one.
-    pub(crate) fn begins_after(&self, seq: u64) {
+    pub fn begins_after(&self, seq: u64) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.update_alarm();
     }
 
     /// Records a confirmed batch.
-    pub(crate) fn confirmed(&self, seq: u64, messages: usize) {
+    pub fn confirmed(&self, seq: u64, messages: usize) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.published.fetch_add(messages as u64, Ordering::Relaxed);
         self.update_alarm();
     }
 
     /// Records a batch that was not confirmed.
-    pub(crate) fn failed(&self) {
+    pub fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records events that were removed before they were published.
-    pub(crate) fn missed(&self, events: u64) {
+    pub fn missed(&self, events: u64) {
         self.missed.fetch_add(events, Ordering::Relaxed);
     }
 
     /// Records a settled command.
-    pub(crate) fn settled(&self, outcome: Outcome) {
+    pub fn settled(&self, outcome: Outcome) {
         self.commands[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -148,7 +148,7 @@ impl Status {
     }
 
     /// For `/health`.
-    pub(crate) fn report(&self) -> BrokerHealth {
+    pub fn report(&self) -> BrokerHealth {
         let health = self.health();
         let since_us = match &health {
             Health::Connected => None,
@@ -169,7 +169,7 @@ impl Status {
     }
 
     /// For `/metrics`.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let mut text = String::new();
         let mut metric = |name: &str, kind: &str, help: &str, value: u64| {
             // Writing to a string does not fail.

@@ -16,10 +16,10 @@ pub use answer::{AnswerHead, ResponseBuilder};
 pub use chat::ChatForm;
 
 use crate::chat::{Fields, read_fields, refused};
-use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use treadle_wire::error::RequestError;
 
 /// Fields that need a provider's own accounts and storage.
 const REFUSED: [(&str, &str); 3] = [

@@ -2,12 +2,12 @@
 
 use super::MessagesRequest;
 use crate::chat::{CallDelta, ChatTranslator, ChatUsage, Choice, Chunk};
-use crate::endpoint::Endpoint;
-use crate::error::{ErrorBody, ErrorCode};
-use crate::error_event::event_of_answer;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use treadle_wire::endpoint::Endpoint;
+use treadle_wire::error::{ErrorBody, ErrorCode};
+use treadle_wire::error_event::event_of_answer;
 
 /// The signature of reasoning. Clients send back only what is signed, and no engine checks it.
 const SIGNATURE: &str = "unsigned";

@@ -2,10 +2,10 @@
 
 use super::tools::chat_name;
 use crate::chat::{Content, Message, refused};
-use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use treadle_wire::error::RequestError;
 
 /// Prefix of reasoning in `encrypted_content`, which is not encrypted, since it belongs to the
 /// client.

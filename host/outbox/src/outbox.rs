@@ -4,9 +4,8 @@
 //! confirmed, but not for every batch: after a crash the last ones are published again. So every
 //! event is published at least once, in the journal's order.
 
-use super::SINK;
-use super::event_message::message;
-use crate::broker_status::Status;
+use crate::event_message::message;
+use crate::status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -18,6 +17,8 @@ use treadle_store::{EventRow, Store, StoreError};
 const BATCH_EVENTS: u32 = 5_000;
 /// Shortest interval between two writes of the cursor.
 const NOTE_INTERVAL: Duration = Duration::from_millis(250);
+/// The name of this sink in the store.
+pub const SINK: &str = "amqp";
 /// How long to wait for a commit before reading the store anyway.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The first and the longest pause after a failure.
@@ -25,12 +26,17 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The outbox.
-pub(super) struct Outbox {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) broker: Arc<dyn Broker>,
-    pub(super) status: Arc<Status>,
-    pub(super) committed: watch::Receiver<u64>,
-    pub(super) stop: watch::Receiver<bool>,
+pub struct Outbox {
+    /// The journal.
+    pub store: Arc<dyn Store>,
+    /// Where events go.
+    pub broker: Arc<dyn Broker>,
+    /// What is told about it.
+    pub status: Arc<Status>,
+    /// The last event on disk.
+    pub committed: watch::Receiver<u64>,
+    /// Changes when it must end.
+    pub stop: watch::Receiver<bool>,
 }
 
 /// The outbox must end: it was stopped, or this daemon no longer leads.
@@ -48,7 +54,7 @@ struct Cursor {
 
 impl Outbox {
     /// Publishes until stopped.
-    pub(super) async fn run(mut self) {
+    pub async fn run(mut self) {
         let Ok(mut cursor) = self.begin().await else {
             return;
         };

@@ -1,10 +1,10 @@
 //! The system prompt and the messages of a request as the messages of a chat.
 
 use crate::chat::{Content, Message, refused};
-use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use treadle_wire::error::RequestError;
 
 /// How a block of Claude Code's system prompt begins that differs in every call. With it, no two
 /// prompts would have a common prefix, so engines' own servers leave it out too.

@@ -1,8 +1,6 @@
 //! Tests of the outbox, on a store in memory and a broker in the process.
 
-use super::SINK;
-use super::outbox::Outbox;
-use crate::broker_status::Status;
+use super::{Outbox, SINK, Status};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

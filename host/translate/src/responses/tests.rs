@@ -1,8 +1,8 @@
 //! Requests as chats, and chats as answers.
 
 use super::*;
-use crate::sse::SseScanner;
 use serde_json::{Value, json};
+use treadle_wire::sse::SseScanner;
 
 fn request(body: &Value) -> ResponsesRequest {
     ResponsesRequest::parse(body.to_string().as_bytes()).expect("a request")

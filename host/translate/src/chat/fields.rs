@@ -1,9 +1,9 @@
 //! The fields of a request: read, replaced by those of a chat, and written.
 
-use crate::error::{ErrorCode, RequestError};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
+use treadle_wire::error::{ErrorCode, RequestError};
 
 /// The fields of a body; `null` counts as absent.
 pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;

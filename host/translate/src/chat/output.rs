@@ -1,9 +1,9 @@
 //! The requested form of an answer, and how much the model is to reason about it.
 
 use super::fields::refused;
-use crate::error::RequestError;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use treadle_wire::error::RequestError;
 
 #[derive(Deserialize)]
 struct Output<'a> {

@@ -13,9 +13,9 @@ pub use answer::MessageBuilder;
 use crate::chat::{
     Fields, effort, put, put_text, read_fields, refused, response_format, write_fields,
 };
-use crate::error::RequestError;
 use serde_json::json;
 use serde_json::value::RawValue;
+use treadle_wire::error::RequestError;
 
 /// Fields that are translated or have no equivalent. All others are the same in both APIs.
 const NOT_OF_CHATS: [&str; 20] = [

@@ -1,9 +1,9 @@
 //! Requests as chats.
 
 use super::*;
-use crate::request::RequestHead;
-use crate::{Endpoint, ErrorCode};
 use proptest::prelude::*;
+use treadle_wire::request::RequestHead;
+use treadle_wire::{Endpoint, ErrorCode};
 
 #[test]
 fn fields_become_those_of_a_chat() {

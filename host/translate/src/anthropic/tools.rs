@@ -1,10 +1,10 @@
 //! The tools of a request as the functions of a chat.
 
 use crate::chat::{Function, read_list, refused};
-use crate::error::RequestError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use treadle_wire::error::RequestError;
 
 /// The model's choice of tools.
 pub(super) struct Choice {

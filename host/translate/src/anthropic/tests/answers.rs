@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::chat::ChatTranslator;
-use crate::sse::SseScanner;
 use proptest::prelude::*;
+use treadle_wire::sse::SseScanner;
 
 fn builder(body: &Value) -> Box<MessageBuilder> {
     Box::new(MessageBuilder::new(&request(body), "x".into()))
