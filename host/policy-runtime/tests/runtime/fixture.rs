@@ -71,7 +71,7 @@ pub(crate) fn resolve(edit: impl Fn(&str) -> String) -> (Resolve, PackageId) {
 pub(crate) fn embed(wat: &str, resolve: &Resolve, package: PackageId, world: &str) -> Vec<u8> {
     let mut module = wat::parse_str(wat).expect("the fixture is valid");
     let world = resolve.packages[package].worlds[world];
-    embed_component_metadata(&mut module, resolve, world, StringEncoding::UTF8, false)
+    embed_component_metadata(&mut module, resolve, world, StringEncoding::UTF8)
         .expect("WIT embeds");
     module
 }
