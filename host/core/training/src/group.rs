@@ -138,6 +138,9 @@ pub struct Member {
     pub incomplete: Option<Box<str>>,
     /// When it is lost, if its client samples it, or if something of it is missing after its end.
     pub deadline: Option<Timestamp>,
+    /// When it is lost if it has not come to a step by then.
+    #[serde(default)]
+    pub opens_by: Timestamp,
 }
 
 /// Longest cause that is kept, in characters.
@@ -165,9 +168,10 @@ impl Member {
         self.incomplete.get_or_insert_with(|| bounded(cause));
     }
 
-    pub(crate) fn begun(version: u64, now: Timestamp, deadline: Option<Timestamp>) -> Self {
+    pub(crate) fn begun(version: u64, now: Timestamp, deadline: Timestamp, direct: bool) -> Self {
         Self {
             begun: now,
+            opens_by: deadline,
             version,
             newest: version,
             sampled: false,
@@ -179,7 +183,7 @@ impl Member {
             info: None,
             captured: Vec::new(),
             incomplete: None,
-            deadline,
+            deadline: direct.then_some(deadline),
         }
     }
 

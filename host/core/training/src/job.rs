@@ -225,12 +225,13 @@ impl Job {
         key: &str,
         program: &str,
         now: Timestamp,
-        deadline: Option<Timestamp>,
+        deadline: Timestamp,
+        direct: bool,
     ) {
         let version = self.version.unwrap_or_default();
         self.withdraw(key);
         if let Some(group) = self.groups.get_mut(key) {
-            let member = Member::begun(version, now, deadline);
+            let member = Member::begun(version, now, deadline, direct);
             group.members.insert(program.into(), member);
             self.account.begun(group.domain.as_deref());
         }

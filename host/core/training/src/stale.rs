@@ -38,7 +38,7 @@ impl Job {
         commands
     }
 
-    /// Forgets groups that are too old and of which new settings expect nothing more.
+    /// Forgets groups that are too old and that new settings expect nothing more from.
     pub(crate) fn drop_all_over(&mut self) -> Vec<TrainingCommand> {
         let stale = self.groups.iter().filter(|(_, group)| group.stale);
         let keys: Vec<Box<str>> = stale.map(|(key, _)| key.clone()).collect();

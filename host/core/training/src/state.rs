@@ -162,7 +162,7 @@ impl State {
         let lacks = member.lacks(settings.rewarded, settings.captured());
         let is_open = member.end.is_none() || lacks;
         // Its client went away between its admission and its first step.
-        let is_unopened = member.is_unopened() && !is_live;
+        let is_unopened = member.is_unopened() && !is_live && member.opens_by == deadline;
         let end = if lacks {
             End::RewardFailed
         } else {
@@ -252,7 +252,7 @@ impl State {
             let is_direct = self.held.get(&program).is_some_and(|held| held.direct);
             let timeout = Span::from_secs(job.settings.member_timeout_s);
             let deadline = now + timeout;
-            job.begin(key, &program, now, is_direct.then_some(deadline));
+            job.begin(key, &program, now, deadline, is_direct);
             self.deadlines.insert((deadline, program.clone()));
             let member = (name.into(), key.into());
             self.members.insert(program.clone(), member);

@@ -59,6 +59,23 @@ fn what_new_settings_ask_of_a_member_that_ended_is_due_too() {
     assert_eq!(lost(run.job(), End::RewardFailed), 1);
 }
 
+/// It began before the daemon restarted, and again afterwards.
+#[test]
+fn a_program_that_begins_again_has_all_its_time() {
+    let mut run = Run::new(settings());
+    run.event(&arrived("p", false));
+    run.machine.advance(Timestamp(4_000_000));
+    run.machine.daemon(&DaemonEvent::DaemonRestarted);
+    run.settle();
+    run.event(&arrived("p", false));
+    run.machine.advance(Timestamp(10_000_000));
+    run.settle();
+    assert_eq!(lost(run.job(), End::Aborted), 0);
+    run.machine.advance(Timestamp(14_000_000));
+    run.settle();
+    assert_eq!(lost(run.job(), End::Aborted), 1);
+}
+
 #[test]
 fn a_program_that_never_comes_to_a_step_is_replaced() {
     let mut run = Run::new(settings());

@@ -320,7 +320,7 @@ fn a_member_with_a_step_that_was_not_captured_is_replaced_at_its_end() {
 
 #[test]
 fn a_member_with_too_many_captured_steps_is_incomplete() {
-    let mut member = Member::begun(0, Timestamp::default(), None);
+    let mut member = Member::begun(0, Timestamp::default(), Timestamp::default(), false);
     for step in 0..=CAPTURED_MAX as u64 {
         assert_eq!(member.incomplete, None);
         member.captured(StepId(step));

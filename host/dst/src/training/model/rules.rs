@@ -64,7 +64,7 @@ impl Model {
                 );
             }
             if !is_over {
-                job.sums.surplus += u64::from(known.is_some());
+                job.sums.surplus += u64::from(known.is_some() && is_there);
                 job.over.insert(program.into());
             }
             return Ok(());
