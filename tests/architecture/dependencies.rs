@@ -113,7 +113,12 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ),
     (
         "treadle-engine-sim",
-        &["treadle-engine-model", "treadle-http", "treadle-wire"],
+        &[
+            "treadle-engine-model",
+            "treadle-http",
+            "treadle-translate",
+            "treadle-wire",
+        ],
     ),
     (
         "treadle-http",
@@ -277,6 +282,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "treadle-auth",
             "treadle-endpoints",
+            "treadle-outbox",
             "treadle-policy",
             "treadle-runs",
             "treadle-sandbox-apis",

@@ -74,7 +74,6 @@ async fn a_step_is_listed_while_it_runs_and_knows_its_weights_and_what_followed(
     assert_eq!(page["steps"][0]["step"], open["step"]);
     assert_eq!(of_all(&page, "steps", "outcome"), ["stop"; 3]);
     assert_eq!(of_all(&page, "steps", "weight_version"), ["v1", "v2", "v2"]);
-    assert_eq!(of_all(&page, "steps", "staleness"), [1, 0, 0]);
     assert_eq!(of_all(&page, "steps", "followed_tokens"), [2, 1, 0]);
     assert_eq!(page["steps"][0]["predicted_tokens"], Value::Null);
     let rest = client

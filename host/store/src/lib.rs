@@ -59,9 +59,7 @@ pub use page::{
     ProgramPage, Pruned, Retention, SamplePage, SeqPage, StepColumn, StepCursor, StepPage,
 };
 pub use payload_room::{NoRoom, PayloadRoom};
-pub use rows::{
-    Batch, BindingSet, LengthRow, ListedStep, Placeholder, RefusedRow, RewardRow, WeightRow,
-};
+pub use rows::{Batch, BindingSet, LengthRow, ListedStep, Placeholder, RefusedRow, RewardRow};
 pub use schema::{About, MigrationRow, SchemaStatus};
 pub use sql::{
     ActionRow, AuditRow, BindingRow, CommandRow, DecisionRow, EventRow, PluginHead, PluginRow,

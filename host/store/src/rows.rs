@@ -37,19 +37,6 @@ pub struct ListedStep {
     pub job: String,
     /// Tokens that its program has generated so far.
     pub program_output_tokens: Option<u64>,
-    /// Number of weight versions that its job first saw after the step's own.
-    pub staleness: Option<u64>,
-}
-
-/// A version of the weights that an engine reported in an answer to a job.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WeightRow {
-    /// The job.
-    pub job: String,
-    /// The version.
-    pub version: String,
-    /// When it was first seen.
-    pub seen_at_us: u64,
 }
 
 /// The policies that a job uses for a world, replacing all previous ones.
@@ -82,8 +69,6 @@ pub struct Batch {
     pub decisions: Vec<DecisionRow>,
     /// Bindings that changed.
     pub bindings: Vec<BindingSet>,
-    /// Versions of weights that may be new to jobs.
-    pub weights: Vec<WeightRow>,
     /// Actions that changed.
     pub actions: Vec<ActionRow>,
     /// Rewards of ended programs; they are written after `programs`.

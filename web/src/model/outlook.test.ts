@@ -20,13 +20,12 @@ describe("outlook", () => {
     expect(followed(step({ output_tokens_total: 40 }), null)).toBeNull();
     expect(followed(step({}), 100)).toBeNull();
   });
-  it("counts versions by job, and trusts the later reading", () => {
-    const ended = (finished_at_us: number, weight_version: string, staleness: number, job = "j") =>
-      step({ finished_at_us, weight_version, staleness, job });
-    // The first was read when it was the newest; the third says that there were two since.
-    const steps = [ended(1, "a", 0), ended(5, "b", 0), ended(6, "c", 2), ended(9, "x", 0, "other")];
+  it("counts the versions that each job has had since", () => {
+    const ended = (finished_at_us: number, weight_version: string, job = "j") =>
+      step({ finished_at_us, weight_version, job });
+    const steps = [ended(1, "a"), ended(5, "b"), ended(6, "c"), ended(7, "b"), ended(9, "x", "k")];
     const staleness = stalenessOf([...steps, step({})]);
-    expect(steps.map(staleness)).toEqual([2, 1, 2, 0]);
+    expect(steps.map(staleness)).toEqual([2, 1, 0, 1, 0]);
     expect(staleness(step({}))).toBeNull();
   });
 });

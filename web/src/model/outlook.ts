@@ -8,25 +8,20 @@ export function followed(step: StepView, programTokens: number | null | undefine
   return Math.max(0, programTokens - then);
 }
 
-/**
- * How many versions newer than its own the job of each step has seen. What a step was read with is
- * out of date once a newer version is among the steps that were read later.
- */
+/** How many versions newer than its own the job of each step has, among these steps. */
 export function stalenessOf(steps: Iterable<StepView>): (step: StepView) => number | null {
-  const jobs = new Map<string, Map<string, { first: number; read: number }>>();
+  const jobs = new Map<string, Map<string, number>>();
   for (const step of steps) {
     const { weight_version: version, finished_at_us: at } = step;
     if (!version || !at) continue;
-    const versions = jobs.get(step.job ?? "") ?? new Map();
-    const known = versions.get(version) ?? { first: at, read: 0 };
-    known.first = Math.min(known.first, at);
-    known.read = Math.max(known.read, step.staleness ?? 0);
-    jobs.set(step.job ?? "", versions.set(version, known));
+    const firstSeen = jobs.get(step.job ?? "") ?? new Map<string, number>();
+    firstSeen.set(version, Math.min(firstSeen.get(version) ?? at, at));
+    jobs.set(step.job ?? "", firstSeen);
   }
   const ages = new Map<string, Map<string, number>>();
-  for (const [job, versions] of jobs) {
-    const newestFirst = [...versions].sort(([, a], [, b]) => b.first - a.first);
-    ages.set(job, new Map(newestFirst.map(([name, one], at) => [name, Math.max(at, one.read)])));
+  for (const [job, firstSeen] of jobs) {
+    const newestFirst = [...firstSeen].sort(([, a], [, b]) => b - a);
+    ages.set(job, new Map(newestFirst.map(([name], age) => [name, age])));
   }
   return (step) => ages.get(step.job ?? "")?.get(step.weight_version ?? "") ?? null;
 }

@@ -1,28 +1,17 @@
 //! Additions to the rows of steps beyond the core's state: predictions of their programs after
-//! them, and the versions of weights.
+//! them.
 
 use super::{Expected, projection};
 use std::collections::HashMap;
 use treadle_core::{Core, Event, ProgramEvent};
-use treadle_model::{ProgramId, Span, TOKENS_MAX, Timestamp};
-use treadle_store::{Batch, StepRow, WeightRow};
+use treadle_model::{ProgramId, TOKENS_MAX, Timestamp};
+use treadle_store::{Batch, StepRow};
 
-/// Maximum number of versions remembered as recorded; beyond it all are forgotten, and recorded
-/// again.
-const VERSIONS_MAX: usize = 4_096;
-/// Time after which a version is recorded again: the store drops those of jobs without programs.
-const RECORDED_FOR: Span = Span::from_micros(3_600 * 1_000_000);
-
-/// The last step of each live program to be predicted, and the versions of weights that are on
-/// record.
+/// The last step of each live program to be predicted.
 #[derive(Default)]
 pub(super) struct StepAnnotations {
     last: HashMap<ProgramId, StepRow>,
-    recorded: HashMap<WeightsOfJob, Timestamp>,
 }
-
-/// A job and a version.
-type WeightsOfJob = (Box<str>, Box<str>);
 
 impl StepAnnotations {
     /// Adds the rows of steps that an event ends. If a step is finished and `predicts`, its row is
@@ -36,7 +25,7 @@ impl StepAnnotations {
         rows: &mut Batch,
     ) {
         let ended = projection::step_rows(core, event, now);
-        let Event::Program(ProgramEvent::StepFinished { step, weights, .. }) = event else {
+        let Event::Program(ProgramEvent::StepFinished { step, .. }) = event else {
             return rows.steps.extend(ended);
         };
         let state = core.programs();
@@ -44,30 +33,7 @@ impl StepAnnotations {
         if let (Some(id), Some(row)) = (program.filter(|_| predicts), ended.first()) {
             self.last.insert(id, row.clone());
         }
-        let program = program.and_then(|id| state.live.get(&id));
-        if let (Some(version), Some(program)) = (weights, program) {
-            let seen = (program.job.clone(), version.clone());
-            rows.weights.extend(self.version_row(seen, now));
-        }
         rows.steps.extend(ended);
-    }
-
-    /// The row of a version, unless it is on record.
-    fn version_row(&mut self, seen: WeightsOfJob, now: Timestamp) -> Option<WeightRow> {
-        let before = self.recorded.get(&seen);
-        if before.is_some_and(|at| now.since(*at) < RECORDED_FOR) {
-            return None;
-        }
-        if self.recorded.len() >= VERSIONS_MAX {
-            self.recorded.clear();
-        }
-        let row = WeightRow {
-            job: seen.0.to_string(),
-            version: seen.1.to_string(),
-            seen_at_us: now.0,
-        };
-        self.recorded.insert(seen, now);
-        Some(row)
     }
 
     /// The row of a step with the prediction after it; `None` if another step has ended since.
@@ -343,29 +309,5 @@ mod tests {
             Some("p"),
             "it is found by its name"
         );
-    }
-
-    #[test]
-    fn a_version_is_recorded_once_an_hour() {
-        let mut story = Story::new(false);
-        for (s, step, version) in [(0, 1, "v1"), (10, 2, "v1"), (20, 3, "v2"), (3_700, 4, "v1")] {
-            assert!(story.step(s, step, version).is_none());
-        }
-        let rows = story.0.take_records().rows;
-        let seen: Vec<_> = rows
-            .weights
-            .iter()
-            .map(|row| {
-                (
-                    row.job.as_str(),
-                    row.version.as_str(),
-                    row.seen_at_us / 1_000_000,
-                )
-            })
-            .collect();
-        assert_eq!(seen, [("j", "v1", 1), ("j", "v2", 21), ("j", "v1", 3_701)]);
-        let versions = rows.steps.iter().map(|row| row.weight_version.as_deref());
-        let versions: Vec<_> = versions.collect();
-        assert_eq!(versions, [Some("v1"), Some("v1"), Some("v2"), Some("v1")]);
     }
 }

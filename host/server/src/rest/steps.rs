@@ -138,8 +138,6 @@ struct StepView {
     followed_tokens: Option<u64>,
     /// Version of the weights when it ended, if the engine reports it.
     weight_version: Option<String>,
-    /// Number of newer versions that the job has seen since this one.
-    staleness: Option<u64>,
 }
 
 impl StepView {
@@ -167,7 +165,6 @@ impl StepView {
             predicted_tokens_p90: row.predicted_tokens_p90,
             followed_tokens: total.map(|(all, then)| all.saturating_sub(then)),
             weight_version: row.weight_version,
-            staleness: listed.staleness,
         })
     }
 
@@ -194,7 +191,6 @@ impl StepView {
             predicted_tokens_p90: None,
             followed_tokens: None,
             weight_version: None,
-            staleness: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::doubts::{Appended, Doubts, Pending};
 use super::head::{self, Head};
-use super::{Engine, Work, bindings, events, programs, salvage, weights, within};
+use super::{Engine, Work, bindings, events, programs, salvage, within};
 use crate::leadership::Term;
 use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
 
@@ -59,9 +59,6 @@ async fn write(
     work.insert(&batch.steps).await?;
     for set in &batch.bindings {
         bindings::put(work, set).await?;
-    }
-    for row in &batch.weights {
-        weights::note(work, row).await?;
     }
     work.insert(&batch.actions).await?;
     for row in &batch.rewards {

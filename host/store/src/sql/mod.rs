@@ -33,7 +33,6 @@ mod steps;
 mod store;
 mod table;
 mod training;
-mod weights;
 mod workers;
 
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! Removal of rows past their retention, a bounded amount at a time.
 
 use super::head::Head;
-use super::{Cells, Engine, Statement, Work, actions, weights};
+use super::{Cells, Engine, Statement, Work, actions};
 use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
 
 /// Most programs removed at once; their steps are removed with them.
@@ -39,7 +39,6 @@ pub(super) async fn prune<E: Engine>(
     let programs = work
         .execute(rows(PROGRAMS, keep.ended_before_us, PROGRAMS_MAX))
         .await?;
-    weights::prune(work, keep.ended_before_us).await?;
     let actions = actions::prune(work, keep.ended_before_us, PRUNE_ROWS_MAX).await?;
     let full = events == PRUNE_ROWS_MAX
         || decisions == PRUNE_ROWS_MAX

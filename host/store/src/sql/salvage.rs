@@ -3,7 +3,7 @@
 //! Rows are written in parts, each after a savepoint. A refused part is rolled back and halved
 //! until a single refused row remains. All of this is one transaction.
 
-use super::{Statement, TableRow, Work, bindings, events, programs, weights};
+use super::{Statement, TableRow, Work, bindings, events, programs};
 use crate::{Batch, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; a refused event is replaced by its placeholder.
@@ -41,17 +41,6 @@ pub(super) async fn write(
         let written = end_part(work, written).await?;
         let key = format!("{}/{}", set.world, set.job);
         refused.extend(written.err().map(|error| refusal("bindings", key, &error)));
-    }
-    for row in &batch.weights {
-        begin_part(work).await?;
-        let written = weights::note(work, row).await;
-        let written = end_part(work, written).await?;
-        let key = row.job.clone();
-        refused.extend(
-            written
-                .err()
-                .map(|error| refusal("weight_versions", key, &error)),
-        );
     }
     for row in &batch.rewards {
         begin_part(work).await?;

@@ -48,10 +48,8 @@ table! {
 
 /// What follows the columns of a step. SQLite takes the order of a `CROSS JOIN` literally: it would
 /// otherwise begin with the programs of a job, and sort all their steps.
-const LISTED: &str = "p.job, p.output_tokens AS program_output_tokens, \
-     (SELECT MAX(number) FROM weight_versions w WHERE w.job = p.job) - \
-     (SELECT number FROM weight_versions w WHERE w.job = p.job AND w.version = s.weight_version) \
-     AS staleness FROM steps s CROSS JOIN programs p \
+const LISTED: &str = "p.job, p.output_tokens AS program_output_tokens \
+     FROM steps s CROSS JOIN programs p \
      WHERE p.tenant = s.tenant AND p.program = s.program AND s.finished_at_us IS NOT NULL";
 
 /// Served by an index only, without reading rows.
@@ -95,7 +93,6 @@ pub(super) async fn listed(
             step: StepRow::read(&cells)?,
             job: cells.text("job")?,
             program_output_tokens: cells.maybe_number("program_output_tokens")?,
-            staleness: cells.maybe_number("staleness")?,
         })
     };
     rows.iter().map(listed).collect()

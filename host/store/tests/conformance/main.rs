@@ -112,7 +112,6 @@ on_every_store!(
         listed_steps_are_filtered_and_sorted,
         paging_through_steps_gives_every_one_once,
         pages_that_look_at_few_rows_give_every_step_once,
-        staleness_counts_the_versions_that_a_job_saw_since,
         decisions_are_found_across_programs;
     salvage:
         rows_that_no_store_can_hold_are_left_out,

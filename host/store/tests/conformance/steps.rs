@@ -2,7 +2,7 @@
 
 use treadle_store::{
     Batch, DecisionPage, ListedPage, ListedStep, Names, ProgramRow, Retention, StepColumn,
-    StepCursor, StepRow, Store, WeightRow,
+    StepCursor, StepRow, Store,
 };
 
 use super::rows::{self, ALL};
@@ -223,69 +223,6 @@ pub(crate) async fn paging_through_steps_gives_every_one_once(store: &dyn Store)
             assert_eq!(found.len(), 9);
         }
     }
-}
-
-pub(crate) async fn staleness_counts_the_versions_that_a_job_saw_since(store: &dyn Store) {
-    let seen = |job: &str, version: &str, seen_at_us: u64| WeightRow {
-        job: job.into(),
-        version: version.into(),
-        seen_at_us,
-    };
-    let step = |number: u64, version: Option<&str>| StepRow {
-        weight_version: version.map(Into::into),
-        ..ended("a", number, number, 0)
-    };
-    let first = Batch {
-        programs: vec![program("a", "one")],
-        steps: vec![step(1, Some("v1")), step(2, Some("v2")), step(3, None)],
-        weights: vec![
-            seen("one", "v1", 1),
-            seen("one", "v2", 2),
-            seen("other", "v9", 2),
-        ],
-        ..Batch::default()
-    };
-    store.append(&first).await.unwrap();
-    let again = Batch {
-        steps: vec![
-            step(4, Some("v1")),
-            step(5, Some("v3")),
-            step(6, Some("lost")),
-        ],
-        weights: vec![seen("one", "v1", 4), seen("one", "v3", 5)],
-        ..Batch::default()
-    };
-    store.append(&again).await.unwrap();
-    let page = ListedPage {
-        column: StepColumn::Step,
-        ascending: true,
-        limit: ALL,
-        ..ListedPage::default()
-    };
-    let found = store.listed_steps(&page).await.unwrap();
-    let staleness: Vec<_> = found.iter().map(|listed| listed.staleness).collect();
-    let expected = [Some(2), Some(1), None, Some(2), Some(0), None];
-    assert_eq!(staleness, expected);
-
-    // Weight versions of jobs without programs are removed.
-    let keep = Retention {
-        ended_before_us: 1_000,
-        ..Retention::default()
-    };
-    store.prune(&keep).await.unwrap();
-    let returned = Batch {
-        programs: vec![program("b", "other")],
-        steps: vec![StepRow {
-            program: "b".into(),
-            ..step(7, Some("v9"))
-        }],
-        ..Batch::default()
-    };
-    store.append(&returned).await.unwrap();
-    let found = store.listed_steps(&page).await.unwrap();
-    let staleness: Vec<_> = found.iter().map(|listed| listed.staleness).collect();
-    assert_eq!(staleness[..6], expected);
-    assert_eq!(staleness[6], None);
 }
 
 pub(crate) async fn decisions_are_found_across_programs(store: &dyn Store) {

@@ -7,7 +7,7 @@ use treadle_store::{
     ActionPage, ActionRow, AuditPage, AuditRow, Batch, BodyRow, Candidate, CommandRow, EventRow,
     ListedPage, Location, Names, Order, Placeholder, PolicyStateRow, ProgramPage, Retention,
     RewardRow, SamplePage, SampleRow, ServiceRow, StepPage, StepRow, Store, StoreError, TenantRow,
-    TokenRow, TrainingPayload, WeightRow, open,
+    TokenRow, TrainingPayload, open,
 };
 
 use super::rows;
@@ -77,11 +77,6 @@ pub(crate) fn batch(turn: &Turn) -> Batch {
         "math",
         vec![rows::binding("math", "native")],
     )];
-    batch.weights = vec![WeightRow {
-        job: "math".into(),
-        version: format!("v{k}"),
-        seen_at_us: k,
-    }];
     batch.actions = vec![ActionRow {
         action: k,
         job: "math".into(),
