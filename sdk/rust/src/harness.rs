@@ -25,10 +25,12 @@
 mod actions;
 mod checks;
 pub mod draw;
+mod shaping;
 mod tables;
 mod worlds;
 
 pub use actions::Actions;
+pub use shaping::{Groups, Members};
 pub use tables::{
     Acting, Active, Answers, Assign, Finished, Live, Migrate, Parallelism, Preempt, Queue,
     Retention, Route, Waiting, Workers,

@@ -31,6 +31,7 @@ pub mod recent;
 mod reward;
 pub mod ridge;
 pub mod running;
+pub mod shaping;
 
 pub use allocation::{
     ActionColumns, AllocationPolicy, ParallelismColumns, PoolColumns, RunningColumns,
@@ -51,3 +52,4 @@ pub use priority::{PreemptColumns, PriorityPolicy, QueueColumns};
 pub use reward::{AnswerColumns, RewardPolicy, Scores};
 #[doc(hidden)]
 pub use serde_json;
+pub use shaping::{GroupColumns, MemberColumns, ShapingPolicy, Verdict};

@@ -113,3 +113,12 @@ macro_rules! reward_policy {
         $crate::__export_policy!($policy, RewardPolicy, reward, __export_guest_reward_impl);
     };
 }
+
+/// Exports a type that implements [`ShapingPolicy`](crate::ShapingPolicy) as a component
+/// of the world `shaping`. Once per crate, at its root.
+#[macro_export]
+macro_rules! shaping_policy {
+    ($policy:ty) => {
+        $crate::__export_policy!($policy, ShapingPolicy, shaping, __export_guest_shaping_impl);
+    };
+}

@@ -23,6 +23,8 @@ pub mod priority;
 #[cfg(target_family = "wasm")]
 pub mod reward;
 #[cfg(target_family = "wasm")]
+pub mod shaping;
+#[cfg(target_family = "wasm")]
 mod slot;
 
 #[cfg(target_family = "wasm")]

@@ -2,6 +2,7 @@
 
 use super::actions::Actions;
 use super::checks::{self, Check};
+use super::shaping::{self, Groups, Members};
 use super::tables::{
     Acting, Active, Answers, Assign, Finished, Live, Migrate, Parallelism, Preempt, Queue,
     Retention, Route, Waiting, Workers,
@@ -9,7 +10,7 @@ use super::tables::{
 use super::{Case, Harness, answered, draw, optional};
 use crate::{
     AllocationPolicy, Estimates, EvictionPolicy, PlacementPolicy, PredictionPolicy, PriorityPolicy,
-    RetentionColumns, RewardPolicy, Scores,
+    RetentionColumns, RewardPolicy, Scores, ShapingPolicy,
 };
 
 /// Most workers, pools and degrees of a case.
@@ -138,6 +139,17 @@ impl Harness<'_> {
             case.snapshot()
         });
     }
+
+    /// Checks a policy of the world `shaping`: before and after it has seen members end, and from
+    /// its snapshot.
+    pub fn shaping<P: ShapingPolicy>(&self) {
+        self.run::<P>(|case| {
+            shape(case)?;
+            shape(case)?;
+            case.snapshot()?;
+            shape(case)
+        });
+    }
 }
 
 const UNANSWERED: &str = "the policy leaves the only decision of its world to the host";
@@ -221,6 +233,26 @@ fn reward<P: RewardPolicy>(case: &mut Case<P>) -> Check {
     checks::finite("score", &totals.ok_or(UNANSWERED)?, case.rows)?;
     let scores = answered("score", case.policy.score(&table.columns()))?;
     checks::rewards(&scores.unwrap_or_default(), case.rows)
+}
+
+fn shape<P: ShapingPolicy>(case: &mut Case<P>) -> Check {
+    let groups = Groups::draw(&mut case.random, case.rows);
+    let answer = case.policy.size(&groups.columns());
+    let given = answered("size", answer)?.ok_or(UNANSWERED)?;
+    shaping::sizes(&given, &groups.columns())?;
+
+    let members = Members::draw(&mut case.random, groups.clone(), &given, false);
+    let answer = answered("curtail", case.policy.curtail(&members.columns()))?;
+    if let Some(verdicts) = optional("curtail", P::FUNCTIONS, answer)? {
+        checks::length("curtail", verdicts.len(), members.group.len())?;
+    }
+
+    let members = Members::draw(&mut case.random, groups, &given, true);
+    let answer = answered("select", case.policy.select(&members.columns()))?;
+    match optional("select", P::FUNCTIONS, answer)? {
+        Some(selected) => shaping::selection(&selected, &members.columns()),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
