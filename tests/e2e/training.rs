@@ -8,6 +8,7 @@ mod kills;
 mod messages;
 pub(crate) mod real;
 mod reports;
+mod shaping;
 mod streams;
 mod tenants;
 mod tokens;

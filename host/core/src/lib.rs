@@ -86,7 +86,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use training::{Training, TrainingError, TrainingEvent};
 use treadle_machine::{Machine, Notified, deliver};
-use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
+use treadle_model::{GatewayId, Span, Timestamp, WorkerId, World};
 use weights::{WeightsEvent, WeightsMachine};
 
 /// Gateways whose last numbers are remembered; the oldest go first.
@@ -121,8 +121,11 @@ impl Core {
             gateways: state.gateways.into_owned(),
             actions: Actions::with_state(settings, state.actions.into_owned()),
             programs,
+            training: Training::with_state(
+                state.training.into_owned(),
+                bindings.jobs_of(World::Shaping),
+            ),
             bindings: BindingMachine::with_state(bindings),
-            training: Training::with_state(state.training.into_owned()),
             weights: WeightsMachine::with_state(state.weights.into_owned()),
         }
     }

@@ -38,6 +38,8 @@ fn training_runs_end_well_and_have_everything_in_them() {
         ("step_captured", 3_000),
         ("step_failed", 200),
         ("timer_fired", 1_000),
+        ("asked", 3_000),
+        ("shaping_answered", 3_000),
     ];
     for (name, least) in expected {
         let times = sums.0.get(name).copied().unwrap_or(0);
@@ -134,4 +136,9 @@ const BUGS: &[(TrainingBug, u64, &str)] = &[
     (TrainingBug::LoseGroup, 20, "groups"),
     (TrainingBug::ReplayDropsEvent, 20, "replay"),
     (TrainingBug::ReleaseEarly, 20, "answers"),
+    (TrainingBug::SelectOthers, 20, "selection"),
+    (TrainingBug::BeginUnsized, 20, "sized"),
+    (TrainingBug::AskTwice, 20, "questions"),
+    (TrainingBug::AskForEver, 20, "deadlines"),
+    (TrainingBug::EndTooMany, 40, "spares"),
 ];

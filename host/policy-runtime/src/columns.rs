@@ -33,7 +33,7 @@ pub fn columns_of(world: World) -> Option<&'static [&'static str]> {
     match world {
         World::Prediction => Some(&PROGRAM_COLUMNS),
         World::Eviction => Some(&COST_COLUMNS),
-        World::Priority | World::Placement => Some(&[]),
+        World::Priority | World::Placement | World::Shaping => Some(&[]),
         World::Allocation | World::Reward => None,
     }
 }

@@ -68,3 +68,4 @@ pub use worlds::placement::{
 pub use worlds::prediction::{Estimates, FinishedColumns, LiveColumns, PredictionInstance};
 pub use worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
 pub use worlds::reward::{AnswerColumns, RewardInstance, Scores};
+pub use worlds::shaping::{GroupColumns, MemberColumns, ShapingInstance, Verdict};

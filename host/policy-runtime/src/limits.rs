@@ -14,8 +14,8 @@ pub struct Limits {
     /// Elements of an instance's tables together. Default 100,000, because an
     /// interpreter's table of functions is large.
     pub table_elements_max: usize,
-    /// Time for a decision that scheduling waits for: all of the worlds `priority`
-    /// and `eviction`, `assign` and `route` of `placement`, and `arrange` of `allocation`. Kept to
+    /// Time for a decision that scheduling waits for: all of the worlds `priority`, `eviction`
+    /// and `shaping`, `assign` and `route` of `placement`, and `arrange` of `allocation`. Kept to
     /// one tick, 1 ms. Default 2.
     pub hot_deadline_ms: u64,
     /// Time for any other call: starting, describing, configuring, saving and

@@ -20,6 +20,7 @@ use crate::worlds::placement::{self, PlacementInstance};
 use crate::worlds::prediction::{self, PredictionInstance};
 use crate::worlds::priority::{self, PriorityInstance};
 use crate::worlds::reward::{self, RewardInstance};
+use crate::worlds::shaping::{self, ShapingInstance};
 use crate::worlds::world_of;
 
 /// The start parameters of an instance.
@@ -236,6 +237,7 @@ policies! {
     Allocation: allocation, AllocationInstance, as_allocation_mut;
     Eviction: eviction, EvictionInstance, as_eviction_mut;
     Reward: reward, RewardInstance, as_reward_mut;
+    Shaping: shaping, ShapingInstance, as_shaping_mut;
 }
 
 impl PolicyInstance {

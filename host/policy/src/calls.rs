@@ -1,5 +1,7 @@
 //! Calls of a policy as JSON, recorded or sent, and their execution.
 
+mod shaping;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -154,6 +156,7 @@ pub fn ask(instance: &mut PolicyInstance, context: &CallContext, call: &Recorded
         PolicyInstance::Allocation(policy) => allocation(policy, context, function, &columns),
         PolicyInstance::Eviction(policy) => eviction(policy, context, function, &columns),
         PolicyInstance::Reward(policy) => reward(policy, context, function, &columns),
+        PolicyInstance::Shaping(policy) => shaping::ask(policy, context, function, &columns),
     }
 }
 

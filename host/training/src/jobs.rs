@@ -58,6 +58,8 @@ struct TrainingSettings {
     failures_max: u32,
     /// A prompt that returned this many times is waited for.
     starved_after: u32,
+    /// A shaping policy may have a group sample at most this many times what it trains, 1 to 16.
+    redundancy_max: u16,
     /// Whether a group is ready only when each member has a reward.
     rewarded: bool,
     /// What is captured: none, or tokens. With tokens a group is ready only when each member has a
@@ -92,6 +94,7 @@ impl TrainingSettings {
             stale: stale.to_owned(),
             failures_max: settings.failures_max,
             starved_after: settings.starved_after,
+            redundancy_max: settings.redundancy_max,
             rewarded: settings.rewarded,
             capture: capture_text(settings.capture).to_owned(),
             member_timeout_s: settings.member_timeout_s,
@@ -268,6 +271,9 @@ pub(crate) fn end_text(end: End) -> &'static str {
         End::ClientFailed => "client_failed",
         End::CaptureFailed => "capture_failed",
         End::Cut => "cut",
+        End::Curtailed => "curtailed",
+        End::Postponed => "postponed",
+        End::Unselected => "unselected",
     }
 }
 

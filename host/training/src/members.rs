@@ -259,7 +259,7 @@ pub(crate) async fn end(
     let job = JobName::of(&caller, job);
     let reward = request.reward.map(finite).transpose()?;
     let is_trained = request.end.is_trained();
-    let is_own = matches!(request.end, End::Cut | End::CaptureFailed);
+    let is_own = request.end.is_by_core() || request.end == End::CaptureFailed;
     if is_own || (!is_trained && (reward.is_some() || request.sample.is_some())) {
         let message = "a member that failed has no reward and no sample, and only treadle cuts \
                        or captures; leave both out";

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use treadle_core::training::{Group, Job, Member, Wait};
+use treadle_core::training::{Group, Job, Member, OpenAsk, ShapingPurpose, Wait};
 use utoipa::ToSchema;
 
 /// One side of a run that waits.
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub(crate) struct Waiting {
     /// trainer or rollouts.
     pub who: &'static str,
-    /// weights, trainer, members or groups.
+    /// weights, trainer, members, groups or policy.
     pub waits_for: &'static str,
     /// What has to happen.
     pub message: String,
@@ -33,6 +33,14 @@ pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
                 job.next_batch
             ),
         });
+    } else if job.shaping.ask.as_ref().is_some_and(is_size) && !job.held.is_empty() {
+        waits.push(Waiting {
+            who: "rollouts",
+            waits_for: "policy",
+            message: "the shaping policy is asked how many members groups sample; without an \
+                      answer within a second they sample what they train"
+                .to_owned(),
+        });
     } else if !job.held.is_empty() {
         let programs: usize = job.held.values().map(BTreeMap::len).sum();
         waits.push(Waiting {
@@ -48,6 +56,10 @@ pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
         });
     }
     waits
+}
+
+fn is_size(open: &OpenAsk) -> bool {
+    open.purpose == ShapingPurpose::Size
 }
 
 fn trainer(job: &Job) -> Waiting {

@@ -17,6 +17,8 @@ mod prediction;
 mod priority;
 #[path = "../template/policies/reward.rs"]
 mod reward;
+#[path = "../template/policies/shaping.rs"]
+mod shaping;
 
 #[test]
 fn templates_answer_whatever_they_are_asked() {
@@ -27,4 +29,5 @@ fn templates_answer_whatever_they_are_asked() {
     harness.prediction::<prediction::RunningMean>();
     harness.priority::<priority::ShortestRemaining>();
     harness.reward::<reward::ExactMatch>();
+    harness.shaping::<shaping::ShortestOfMore>();
 }

@@ -18,3 +18,5 @@ export { definePriority } from "./priority";
 export type { PreemptColumns, PriorityPolicy, QueueColumns } from "./priority";
 export { defineReward } from "./reward";
 export type { AnswerColumns, RewardPolicy, Scores } from "./reward";
+export { COMPLETED, defineShaping, rowsOfGroups, RUNNING, TRUNCATED } from "./shaping";
+export type { GroupColumns, MemberColumns, ShapingPolicy, Verdict } from "./shaping";

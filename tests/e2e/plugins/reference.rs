@@ -27,6 +27,7 @@ async fn every_bundled_policy_is_described_and_bound_as_listed() {
         ("allocation", "heddle-allocation"),
         ("eviction", "thunderagent-eviction"),
         ("reward", "exact-match-reward"),
+        ("shaping", "darts-shaping"),
     ] {
         let before = listed(client, name).await;
         assert_eq!(before.len(), 1, "{before:?}");

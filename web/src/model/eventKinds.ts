@@ -45,6 +45,7 @@ export const EVENT_KINDS = [
   "reward_given",
   "rolled_back",
   "service_declared",
+  "shaping_answered",
   "shares_set",
   "step_adopted",
   "step_arrived",

@@ -4,6 +4,7 @@
 use super::guests::GuestFolder;
 use super::rows::Draw;
 use crate::bench::BenchError;
+use darts_shaping::DartsShaping;
 use default_allocation::DefaultAllocation;
 use default_placement::DefaultPlacement;
 use default_prediction::DefaultPrediction;
@@ -12,10 +13,11 @@ use default_reward::DefaultReward;
 use std::hint::black_box;
 use thunderagent_eviction::ThunderAgentEviction;
 use treadle_model::World;
-use treadle_plugin::harness::{Actions, Finished};
+use treadle_plugin::harness::{Actions, Finished, Groups};
+use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{
     AllocationPolicy, EvictionPolicy, PlacementPolicy, Policy, PredictionPolicy, PriorityPolicy,
-    RewardPolicy,
+    RewardPolicy, ShapingPolicy,
 };
 use treadle_policy_runtime::{
     CallContext, InstanceOptions, PolicyEngine, PolicyFault, PolicyInstance, PolicyModule,
@@ -48,6 +50,7 @@ pub(super) const fn policy_of(world: World) -> &'static str {
         World::Allocation => "default-allocation",
         World::Eviction => "thunderagent-eviction",
         World::Reward => "default-reward",
+        World::Shaping => "darts-shaping",
     }
 }
 
@@ -148,6 +151,11 @@ pub(super) fn comparison(
             let native: DefaultReward = configured(world)?;
             let answers = || Draw::new().answers(rows);
             comparison!(world, native, instance, as_reward_mut, score, answers())
+        }
+        World::Shaping => {
+            let native: DartsShaping = configured(world)?;
+            let groups = || Groups::draw(&mut SplitMix64::new(1), rows);
+            comparison!(world, native, instance, as_shaping_mut, size, groups())
         }
     }
 }

@@ -64,6 +64,8 @@ pub enum Notice {
         ranked: BoundJobs,
         /// Those whose programs a policy places.
         placed: BoundJobs,
+        /// Those whose training runs a policy shapes.
+        shaped: BoundJobs,
     },
     /// A program's first token was sampled.
     FirstToken {

@@ -44,12 +44,14 @@ vocabulary!(
         Priority => "priority",
         /// Which worker a program or step goes to; migrations.
         Placement => "placement",
-        /// Units for actions, parallelism of workers, redundancy of prompts.
+        /// Units for actions, parallelism of workers.
         Allocation => "allocation",
         /// The order in which to pause and to restore.
         Eviction => "eviction",
         /// The worth of a finished program.
         Reward => "reward",
+        /// How many members of training runs' groups are sampled, cut and trained.
+        Shaping => "shaping",
     }
 );
 

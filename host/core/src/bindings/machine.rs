@@ -42,6 +42,7 @@ impl Machine for BindingMachine {
         self.notice = Some(Notice::PoliciesBound {
             ranked: self.state.jobs_of(World::Priority),
             placed: self.state.jobs_of(World::Placement),
+            shaped: self.state.jobs_of(World::Shaping),
         });
     }
 

@@ -213,4 +213,14 @@ impl LivePrograms for Programs {
     fn is_live(&self, program: &str) -> bool {
         self.state.keys.contains_key(program)
     }
+
+    fn sampled(&self, program: &str) -> Option<(u64, u32)> {
+        let id = self.state.keys.get(program)?;
+        let program = self.state.live.get(id)?;
+        let running = program.running.iter();
+        let steps = running.filter_map(|step| self.state.steps.get(step));
+        let running: u64 = steps.map(|step| step.output_tokens).sum();
+        let tokens = program.output_tokens_total.saturating_add(running);
+        Some((tokens, program.steps_finished))
+    }
 }

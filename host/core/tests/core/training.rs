@@ -134,8 +134,10 @@ impl Bystander {
                 self.begun.remove(&program).expect("it began");
                 self.ended.remove(&program);
             }
-            TrainingCommand::ScoreMember { .. } | TrainingCommand::AssembleMember { .. } => {
-                panic!("nothing is computed")
+            TrainingCommand::ScoreMember { .. }
+            | TrainingCommand::AssembleMember { .. }
+            | TrainingCommand::AskShaping { .. } => {
+                panic!("nothing is computed or asked")
             }
             TrainingCommand::ServeBatch { batch, groups, .. } => {
                 let last = self.served.keys().max().copied().unwrap_or(0);

@@ -65,7 +65,9 @@ impl State {
                 job.check_version(*version)
             }
             TrainingEvent::MemberArrived { member, .. } => self.check_arrival(job, member),
-            TrainingEvent::MemberLeft { .. } | TrainingEvent::JobRemoved { .. } => Ok(()),
+            TrainingEvent::MemberLeft { .. }
+            | TrainingEvent::ShapingAnswered { .. }
+            | TrainingEvent::JobRemoved { .. } => Ok(()),
             _ => job.check_member(event),
         }
     }

@@ -1,6 +1,8 @@
 //! What training runs ask of their environment.
 
 use crate::event::MemberRef;
+use crate::shaping::ShapingQuestion;
+use treadle_model::{AskId, Timestamp};
 
 /// A group in a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -12,8 +14,20 @@ pub struct ServedGroup {
 }
 
 /// A command for a training run.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum TrainingCommand {
+    /// Ask the shaping policy of a job. The answer is [`ShapingAnswered`], which the core replaces
+    /// by its own if it has not come by the deadline.
+    ///
+    /// [`ShapingAnswered`]: crate::TrainingEvent::ShapingAnswered
+    AskShaping {
+        /// Number of the question.
+        ask: AskId,
+        /// The question.
+        question: Box<ShapingQuestion>,
+        /// When the core answers itself.
+        deadline: Timestamp,
+    },
     /// A batch was cut: it is put on record, and whoever waits for it is answered.
     ServeBatch {
         /// The job.

@@ -2,9 +2,10 @@
 
 use crate::group::{Report, Reward};
 use crate::settings::JobSettings;
+use crate::shaping::ShapingAnswer;
 use serde::{Deserialize, Serialize};
 use treadle_machine::kinds;
-use treadle_model::StepId;
+use treadle_model::{AskId, PolicyRef, StepId};
 
 /// A member of a group, by its program.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -138,6 +139,17 @@ pub enum TrainingEvent {
         /// The last batch in the checkpoint.
         batch: u64,
     },
+    /// A shaping policy decided about groups, or the core did without one.
+    ShapingAnswered {
+        /// The job.
+        job: Box<str>,
+        /// The question.
+        ask: AskId,
+        /// The policy.
+        policy: PolicyRef,
+        /// What it decided.
+        answer: ShapingAnswer,
+    },
     /// A job was removed, with everything that it has.
     JobRemoved {
         /// The job.
@@ -170,6 +182,7 @@ kinds! {
         BatchTrained = "batch_trained",
         VersionTold = "version_told",
         Checkpointed = "checkpointed",
+        ShapingAnswered = "shaping_answered",
         JobRemoved = "job_removed",
         RolledBack = "rolled_back",
     }
@@ -185,6 +198,7 @@ impl TrainingEvent {
             | Self::BatchTrained { job, .. }
             | Self::VersionTold { job, .. }
             | Self::Checkpointed { job, .. }
+            | Self::ShapingAnswered { job, .. }
             | Self::JobRemoved { job }
             | Self::RolledBack { job, .. } => job,
             Self::MemberArrived { member, .. }

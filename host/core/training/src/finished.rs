@@ -44,7 +44,7 @@ impl Finished {
 }
 
 /// FNV-1a with 64 bits: of a million keys two are taken for one with a chance of 1 in 36 million.
-fn hash(key: &str) -> u64 {
+pub(crate) fn hash(key: &str) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     key.as_bytes().iter().fold(start, add)

@@ -1,5 +1,6 @@
 //! Groups of programs that sample the same prompt, and their members.
 
+use crate::shaping::Shape;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{StepId, Timestamp};
@@ -26,12 +27,26 @@ pub enum End {
     CaptureFailed,
     /// It was too old to be trained.
     Cut,
+    /// The shaping policy ended it early.
+    Curtailed,
+    /// The shaping policy put it off: another one is sampled later.
+    Postponed,
+    /// It ended well, and others of its group are trained.
+    Unselected,
 }
 
 impl End {
     /// Whether the member is trained.
     pub fn is_trained(self) -> bool {
         matches!(self, Self::Completed | Self::Truncated)
+    }
+
+    /// Whether treadle ended the member, and nobody reports that.
+    pub fn is_by_core(self) -> bool {
+        matches!(
+            self,
+            Self::Cut | Self::Curtailed | Self::Postponed | Self::Unselected
+        )
     }
 }
 
@@ -120,6 +135,9 @@ pub struct Member {
     pub sampled: bool,
     /// How it ended, once it has.
     pub end: Option<End>,
+    /// When it ended.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
     /// Tokens that it sampled.
     pub tokens: u64,
     /// Its steps.
@@ -176,6 +194,7 @@ impl Member {
             newest: version,
             sampled: false,
             end: None,
+            ended: None,
             tokens: 0,
             turns: 0,
             reward: None,
@@ -241,8 +260,11 @@ impl Member {
 /// Programs that sample the same prompt, and whose rewards are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Members that it needs.
+    /// Members that are trained.
     pub size: u16,
+    /// What was decided about its members.
+    #[serde(default)]
+    pub shape: Shape,
     /// Digest of what the client stored with it.
     pub content: Option<Box<str>>,
     /// What its prompt is from, such as `math`: the account is kept by it too.
@@ -282,6 +304,7 @@ impl Group {
     pub(crate) fn new(size: u16, content: Option<Box<str>>, place: Place) -> Self {
         Self {
             size,
+            shape: Shape::default(),
             content,
             domain: None,
             implicit: false,
@@ -314,7 +337,8 @@ impl Group {
 
     /// How many programs it still needs.
     pub fn missing(&self) -> usize {
-        usize::from(self.size).saturating_sub(self.members.len())
+        let target = self.shape.target.max(self.size);
+        usize::from(target).saturating_sub(self.members.len())
     }
 
     /// Programs that have not ended.

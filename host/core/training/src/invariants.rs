@@ -46,10 +46,10 @@ impl Job {
         for (key, group) in &self.groups {
             let is_young = group.stale || group.version().is_none_or(|v| v >= floor);
             assert!(is_young, "{key}: young enough for the next batch");
-            assert!(
-                group.members.len() <= usize::from(group.size),
-                "{key}: not too many"
-            );
+            let target = usize::from(group.shape.target.max(group.size));
+            assert!(group.members.len() <= target, "{key}: not too many");
+            let most = usize::from(group.shape.sampled.max(group.size));
+            assert!(target <= most, "{key}: samples what was decided");
             let entry = (
                 group.version().unwrap_or_default(),
                 group.place,
@@ -61,6 +61,7 @@ impl Job {
                 "{key}: ready"
             );
         }
+        self.assert_shaping();
         let batches: Vec<u64> = self.batches.keys().copied().collect();
         let expected: Vec<u64> = (self.checkpoint + 1..self.next_batch).collect();
         assert_eq!(batches, expected, "batches are numbered without gaps");
@@ -69,8 +70,23 @@ impl Job {
                 let lag = (number - 1).saturating_sub(group.version().unwrap_or_default());
                 assert!(lag <= self.account.lag, "{key}: its lag is on the account");
                 assert!(!self.groups.contains_key(key), "{key}: served once");
+                let size = usize::from(group.size);
+                assert_eq!(group.members.len(), size, "{key}: trains its size");
                 assert!(self.finished.contains(key), "{key}: is remembered");
             }
         }
+    }
+
+    fn assert_shaping(&self) {
+        let keys = |of: &dyn Fn(&Group) -> bool| -> BTreeSet<Box<str>> {
+            let groups = self.groups.iter().filter(|(_, group)| of(group));
+            groups.map(|(key, _)| key.clone()).collect()
+        };
+        let to_select = keys(&|group| self.needs_selection(group));
+        assert_eq!(to_select, self.shaping.to_select, "groups to select from");
+        let watched = keys(&|group| group.is_watched());
+        assert_eq!(watched, self.shaping.watched, "groups with members to end");
+        let is_asked = self.shaping.ask.is_some();
+        assert!(to_select.is_empty() || is_asked, "a selection is asked for");
     }
 }

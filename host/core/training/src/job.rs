@@ -1,11 +1,12 @@
 //! A training run: its groups, its batches and its versions.
 
 use crate::account::Account;
-use crate::command::{ServedGroup, TrainingCommand};
+use crate::command::TrainingCommand;
 use crate::finished::Finished;
 use crate::group::{End, Group, Member, Place, bounded};
 use crate::lost::{Lost, remember};
 use crate::settings::JobSettings;
+use crate::shaping::Shaping;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::Timestamp;
@@ -37,6 +38,8 @@ pub enum Wait {
         /// That number.
         groups: usize,
     },
+    /// The shaping policy is asked how many members the group samples.
+    Policy,
 }
 
 /// The state of a training run.
@@ -84,6 +87,12 @@ pub struct Job {
     pub lineage: u32,
     /// Groups submitted.
     pub submitted: u64,
+    /// The last place in the queue that was given.
+    #[serde(default)]
+    pub last_place: u64,
+    /// What a policy decides about groups.
+    #[serde(default)]
+    pub shaping: Shaping,
     /// What became of members.
     pub account: Account,
 }
@@ -111,6 +120,8 @@ impl Job {
             rolled_back_to: 0,
             lineage: 0,
             submitted: 0,
+            last_place: 0,
+            shaping: Shaping::default(),
             account: Account::default(),
         }
     }
@@ -128,6 +139,8 @@ impl Job {
         }
         let keys: Vec<Box<str>> = self.groups.keys().cloned().collect();
         self.ready.clear();
+        self.shaping.to_select.clear();
+        self.shaping.watched.clear();
         for key in keys {
             self.file(&key);
         }
@@ -153,12 +166,18 @@ impl Job {
         let size = size.unwrap_or(self.settings.group_size);
         let place = Place {
             fresh: true,
-            number: self.submitted,
+            number: self.next_place(),
         };
         let mut group = Group::new(size, content, place);
         group.domain = domain;
         self.groups.insert(key.into(), group);
         self.file(key);
+    }
+
+    /// The end of the queue.
+    pub(crate) fn next_place(&mut self) -> u64 {
+        self.last_place = self.last_place.saturating_add(1).max(self.submitted);
+        self.last_place
     }
 
     /// Why no program of any group may begin, if none may.
@@ -171,6 +190,13 @@ impl Job {
     /// Why no program of this group may begin, if none may. A group that has begun gets all its
     /// members, or it would never be ready.
     pub fn wait(&self, key: &str) -> Option<Wait> {
+        let is_unsized = || self.groups.get(key).is_some_and(|g| self.is_unsized(g));
+        let waits = self.wait_for_others(key);
+        waits.or_else(|| is_unsized().then_some(Wait::Policy))
+    }
+
+    /// Why no program of this group may begin, apart from the policy.
+    pub(crate) fn wait_for_others(&self, key: &str) -> Option<Wait> {
         let groups = self.settings.begun_max();
         let has_begun = self.groups.get(key).is_some_and(|g| !g.members.is_empty());
         let is_full = !has_begun && self.begun.len() >= groups;
@@ -202,9 +228,12 @@ impl Job {
             self.begun.remove(&(version, key.into()));
             self.ready.remove(&(version, group.place, key.into()));
         }
+        self.shaping.to_select.remove(key);
+        self.shaping.watched.remove(key);
     }
 
-    fn file(&mut self, key: &str) {
+    /// Puts a group into the indexes.
+    pub(crate) fn file(&mut self, key: &str) {
         let Some(group) = self.groups.get(key).filter(|group| !group.stale) else {
             return;
         };
@@ -215,6 +244,11 @@ impl Job {
         if let Some(version) = group.version() {
             if self.is_ready(group) {
                 self.ready.insert((version, group.place, key.into()));
+            } else if self.needs_selection(group) {
+                self.shaping.to_select.insert(key.into());
+            } else if group.is_watched() {
+                self.shaping.watched.insert(key.into());
+                self.shaping.to_curtail.insert(key.into());
             }
             self.begun.insert((version, key.into()));
         }
@@ -233,6 +267,9 @@ impl Job {
         if let Some(group) = self.groups.get_mut(key) {
             let member = Member::begun(version, now, deadline, direct);
             group.members.insert(program.into(), member);
+            if group.shape.sampled == 0 {
+                group.shape.set_sampled(group.size);
+            }
             self.account.begun(group.domain.as_deref());
         }
         self.file(key);
@@ -269,6 +306,7 @@ impl Job {
             && let Some(member) = group.members.remove(program)
         {
             group.failures += 1;
+            group.lost_one();
             has_failed = !group.stale && group.failures > self.settings.failures_max;
             commands.push(self.drop_member(key, program, &member, end, cause));
         }
@@ -313,7 +351,7 @@ impl Job {
         self.account.lost(domain, member, end);
         TrainingCommand::DropMember {
             program: program.into(),
-            running: member.end.is_none() && end == End::Cut,
+            running: member.end.is_none() && end.is_by_core(),
         }
     }
 
@@ -322,6 +360,7 @@ impl Job {
         self.withdraw(key);
         if let Some(group) = self.groups.get_mut(key) {
             group.members.remove(program);
+            group.forget_shape();
         }
         self.file(key);
         self.drop_if_over(key)
@@ -334,6 +373,7 @@ impl Job {
             return Vec::new();
         };
         group.failures = 0;
+        group.shape.clear();
         group.place.fresh = false;
         self.account.returned += 1;
         let members = std::mem::take(&mut group.members);
@@ -348,98 +388,17 @@ impl Job {
     /// Whether a group can be served: each of its members ended well and has what the job waits
     /// for.
     pub fn is_ready(&self, group: &Group) -> bool {
-        let is_complete = |m: &Member| {
-            m.has_ended_well()
-                && (!self.settings.rewarded || m.reward.is_some())
-                && (!self.settings.captured() || m.sample.is_some())
-        };
-        !group.stale && group.missing() == 0 && group.members.values().all(is_complete)
+        let is_selected = !group.shape.by_policy || group.shape.selected;
+        !group.stale
+            && is_selected
+            && group.missing() == 0
+            && group.members.values().all(|member| self.is_whole(member))
     }
 
-    /// Cuts the next batch if the trainer waits for it and enough groups are ready.
-    pub(crate) fn cut(&mut self, name: &str) -> Vec<TrainingCommand> {
-        let mut commands = self.expire();
-        while self.requested == self.next_batch {
-            let Some(batch) = self.choose() else { break };
-            let number = self.next_batch;
-            let served = batch.groups.iter().map(|(key, group)| ServedGroup {
-                group: key.clone(),
-                programs: group.members.keys().cloned().collect(),
-            });
-            commands.push(TrainingCommand::ServeBatch {
-                job: name.into(),
-                batch: number,
-                groups: served.collect(),
-            });
-            for (key, group) in &batch.groups {
-                self.finished.insert(key, KEYS_MAX);
-                self.account.served(number, group);
-            }
-            self.batches.insert(number, batch);
-            self.next_batch += 1;
-            commands.extend(self.expire());
-        }
-        commands
-    }
-
-    /// The oldest ready groups, if there are enough and none has to be waited for.
-    fn choose(&mut self) -> Option<Batch> {
-        let size = self.settings.batch_groups as usize;
-        let floor = self.settings.floor(self.next_batch + 1);
-        let old = self
-            .begun
-            .iter()
-            .take_while(|(version, _)| *version < floor);
-        let mut old = old.filter_map(|(_, key)| self.groups.get(key));
-        if self.ready.len() < size || old.any(|group| self.is_waited_for(group)) {
-            return None;
-        }
-        let mut groups = BTreeMap::new();
-        while groups.len() < size {
-            let (_, _, key) = self.ready.first().cloned()?;
-            self.withdraw(&key);
-            if let Some((key, mut group)) = self.groups.remove_entry(&key) {
-                group.surplus.clear();
-                groups.insert(key, group);
-            }
-        }
-        Some(Batch {
-            groups,
-            trained: false,
-        })
-    }
-
-    pub(crate) fn trained(&mut self, batch: u64) {
-        if let Some(batch) = self.batches.get_mut(&batch) {
-            batch.trained = true;
-        }
-    }
-
-    pub(crate) fn checkpoint(&mut self, batch: u64) {
-        self.checkpoint = self.checkpoint.max(batch).min(self.next_batch - 1);
-        self.batches = self.batches.split_off(&(self.checkpoint + 1));
-    }
-
-    /// Later batches come again. What was sampled with abandoned versions and is in no batch is
-    /// not trained: groups with a token of a later version, or with one that may have.
-    pub(crate) fn roll_back(&mut self, checkpoint: u64) -> Vec<TrainingCommand> {
-        let newest = self.version.unwrap_or(u64::MAX);
-        self.lineage += 1;
-        (self.version, self.digest) = (None, None);
-        self.rolled_back_to = checkpoint;
-        for batch in self.batches.range_mut(checkpoint + 1..) {
-            batch.1.trained = false;
-        }
-        let is_abandoned = |member: &Member| match member.end {
-            Some(_) => member.newest > checkpoint,
-            None => newest > checkpoint,
-        };
-        let begun = self.begun.iter().filter(|(_, key)| {
-            let group = self.groups.get(key);
-            group.is_some_and(|g| g.members.values().any(is_abandoned))
-        });
-        let abandoned: Vec<Box<str>> = begun.map(|(_, key)| key.clone()).collect();
-        let put_back = abandoned.iter().flat_map(|key| self.put_back(key));
-        put_back.collect()
+    /// Whether a member ended well and has what the job waits for.
+    pub(crate) fn is_whole(&self, member: &Member) -> bool {
+        member.has_ended_well()
+            && (!self.settings.rewarded || member.reward.is_some())
+            && (!self.settings.captured() || member.sample.is_some())
     }
 }

@@ -23,6 +23,7 @@
 //! 6. Older groups are served first.
 
 mod account;
+mod batches;
 mod check;
 mod command;
 mod error;
@@ -33,7 +34,7 @@ mod invariants;
 mod job;
 mod lost;
 mod settings;
-mod stale;
+mod shaping;
 mod state;
 mod wanted;
 
@@ -46,13 +47,18 @@ pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
 pub use lost::Lost;
 pub use settings::{
-    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S, Stale,
+    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S,
+    REDUNDANCY_MOST, Stale,
+};
+pub use shaping::{
+    Curtailed, GroupSize, OpenAsk, Selection, Shape, ShapedGroups, ShapedMembers, Shaping,
+    ShapingAnswer, ShapingPurpose, ShapingQuestion,
 };
 pub use state::{Begun, Held, State};
 
 use std::collections::{BTreeSet, VecDeque};
 use treadle_machine::DaemonEvent;
-use treadle_machine::{Machine, Notice, Notified};
+use treadle_machine::{BoundJobs, Machine, Notice, Notified};
 use treadle_model::{Span, Timestamp};
 
 /// Programs of a job that are remembered once they are in a batch, and once they are dropped.
@@ -62,6 +68,9 @@ const PROGRAMS_MAX: usize = 100_000;
 pub trait LivePrograms {
     /// Whether this program is live.
     fn is_live(&self, program: &str) -> bool;
+
+    /// Tokens that a live program has sampled so far, and its finished steps.
+    fn sampled(&self, program: &str) -> Option<(u64, u32)>;
 }
 
 /// The machine.
@@ -75,13 +84,20 @@ pub struct Training {
     touched: BTreeSet<Box<str>>,
     /// The daemon restarted with this event.
     restarted: bool,
+    /// Jobs with a shaping policy.
+    shaped: BoundJobs,
+    /// When a shaping policy is late, or running members are looked at again.
+    shaping_due: Option<Timestamp>,
 }
 
 impl Training {
-    /// The machine as a snapshot has it.
-    pub fn with_state(state: State) -> Self {
+    /// The machine as a snapshot has it, with the jobs that have a shaping policy.
+    pub fn with_state(state: State, shaped: BoundJobs) -> Self {
+        let shaping_due = state.shaping_due();
         Self {
             state,
+            shaped,
+            shaping_due,
             ..Self::default()
         }
     }
@@ -127,7 +143,7 @@ impl Training {
         let Some(job) = self.state.jobs.get_mut(&at.job) else {
             return;
         };
-        let newest = job.version.unwrap_or(u64::MAX);
+        let (newest, now) = (job.version.unwrap_or(u64::MAX), self.now);
         let timeout = Span::from_secs(job.settings.member_timeout_s);
         let (rewarded, captured) = (job.settings.rewarded, job.settings.captured());
         let end = report.end;
@@ -136,6 +152,7 @@ impl Training {
             let is_first = member.end.is_none();
             if is_first {
                 (member.tokens, member.turns) = (report.tokens, report.turns);
+                member.ended = Some(now);
                 member.newest = newest;
                 member.end = end.is_trained().then_some(end);
             }
@@ -151,7 +168,7 @@ impl Training {
             member.info = member.info.take().or_else(|| report.info.clone());
             // What comes later does not put it off.
             if is_first && member.lacks(rewarded, captured) {
-                deadline = Some(self.now + timeout);
+                deadline = Some(now + timeout);
                 member.deadline = deadline;
             }
         });
@@ -164,6 +181,7 @@ impl Training {
             commands.extend(job.wants(at));
         } else {
             commands.extend(job.lose(&at.group, &at.program, end, None));
+            commands.extend(job.wants_after_loss(&at.job, &at.group));
         }
         self.carry(commands);
         self.touched.insert(at.job.clone());
@@ -206,6 +224,7 @@ impl Training {
         let job = self.state.jobs.get_mut(name);
         if let Some(job) = job.filter(|job| job.lineage == lineage) {
             (job.version, job.digest) = (Some(version), None);
+            job.look_at_all();
             self.touched.insert(name.into());
         }
     }
@@ -234,7 +253,8 @@ impl Training {
                         }
                     }
                 }
-                TrainingCommand::AdmitMember { .. }
+                TrainingCommand::AskShaping { .. }
+                | TrainingCommand::AdmitMember { .. }
                 | TrainingCommand::AssembleMember { .. }
                 | TrainingCommand::ScoreMember { .. } => {}
             }
@@ -269,19 +289,16 @@ impl Training {
             }
             self.state.deadlines.pop_first();
             let Some((at, end)) = due else { continue };
-            if let Some(job) = self.state.jobs.get_mut(&at.job) {
-                let commands = job.lose(&at.group, &at.program, end, None);
-                self.carry(commands);
-                self.touched.insert(at.job);
-            }
+            self.lose(&at, end, None);
         }
     }
 
-    fn settle_job(&mut self, name: &str) {
+    fn settle_job(&mut self, name: &str, programs: &dyn LivePrograms) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let commands = job.cut(name);
+        let mut commands = job.cut(name);
+        commands.extend(self.ask_shaping(name, programs));
         self.carry(commands);
         let admitted = self.state.admit(name, self.now);
         self.commands.extend(admitted);
@@ -297,6 +314,7 @@ impl Training {
                 let job = self.state.jobs.get_mut(name);
                 let over = job.map(Job::drop_all_over).unwrap_or_default();
                 self.carry(over);
+                self.shape_job(name);
                 let job = self.state.jobs.get(name);
                 let wanted = job.into_iter().flat_map(|job| job.wanted_of_members(name));
                 self.commands.extend(wanted);
@@ -322,14 +340,14 @@ impl Training {
                 }
             }
             TrainingEvent::RewardFailed { member, cause } => {
-                self.lose(member, End::RewardFailed, cause);
+                self.lose(member, End::RewardFailed, Some(cause));
             }
             TrainingEvent::CaptureFailed { member, cause } => {
                 let known = self.state.member(member);
                 let job = self.state.jobs.get(name);
                 let captured = job.is_some_and(|job| job.settings.captured());
                 if captured && known.is_some_and(|m| m.end.is_some() && m.sample.is_none()) {
-                    self.lose(member, End::CaptureFailed, cause);
+                    self.lose(member, End::CaptureFailed, Some(cause));
                 } else {
                     self.change_job(name, event);
                 }
@@ -338,10 +356,14 @@ impl Training {
         }
     }
 
-    fn lose(&mut self, at: &MemberRef, end: End, cause: &str) {
-        let job = self.state.jobs.get_mut(&at.job);
-        let lost = job.map(|job| job.lose(&at.group, &at.program, end, Some(cause)));
-        self.carry(lost.unwrap_or_default());
+    fn lose(&mut self, at: &MemberRef, end: End, cause: Option<&str>) {
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let mut lost = job.lose(&at.group, &at.program, end, cause);
+        lost.extend(job.wants_after_loss(&at.job, &at.group));
+        self.carry(lost);
+        self.touched.insert(at.job.clone());
     }
 
     fn change_job(&mut self, name: &str, event: &TrainingEvent) {
@@ -377,7 +399,13 @@ impl Training {
             TrainingEvent::BatchTrained { batch, .. } => job.trained(*batch),
             TrainingEvent::VersionTold {
                 version, digest, ..
-            } => (job.version, job.digest) = (Some(*version), digest.clone()),
+            } => {
+                (job.version, job.digest) = (Some(*version), digest.clone());
+                job.look_at_all();
+            }
+            TrainingEvent::ShapingAnswered { ask, answer, .. } => {
+                commands = job.shaping_answered(name, *ask, answer);
+            }
             TrainingEvent::Checkpointed { batch, .. } => job.checkpoint(*batch),
             TrainingEvent::RolledBack { batch, .. } => {
                 commands = job.roll_back(*batch);
@@ -416,9 +444,14 @@ impl Machine for Training {
         }
         // Members that a batch cuts have deadlines.
         self.expire(programs);
+        self.keep_shaping();
+        let is_touched = !self.touched.is_empty();
         while let Some(job) = self.touched.pop_first() {
-            self.settle_job(&job);
+            self.settle_job(&job, programs);
             self.expire(programs);
+        }
+        if is_touched {
+            self.shaping_due = self.state.shaping_due();
         }
     }
 
@@ -427,7 +460,8 @@ impl Machine for Training {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.state.deadlines.first().map(|(at, _)| *at)
+        let of_members = self.state.deadlines.first().map(|(at, _)| *at);
+        of_members.into_iter().chain(self.shaping_due).min()
     }
 
     fn assert_invariants(&self) {
@@ -458,6 +492,7 @@ impl Notified for Training {
                 lineage,
                 version,
             } => self.served(job, *lineage, *version),
+            Notice::PoliciesBound { shaped, .. } => self.policies_bound(shaped),
             _ => {}
         }
     }

@@ -11,6 +11,15 @@ pub const LAG_MAX: u64 = 1_000;
 /// Longest time that a member may be sampled by its client, in seconds: a week.
 pub const MEMBER_TIMEOUT_MAX_S: u64 = 604_800;
 
+/// How many times what it trains a group may sample, unless a job says otherwise.
+const REDUNDANCY_MAX: u16 = 2;
+/// Largest such factor.
+pub const REDUNDANCY_MOST: u16 = 16;
+
+fn is_default_redundancy(factor: &u16) -> bool {
+    *factor == REDUNDANCY_MAX
+}
+
 /// What happens to a group that has become too old to be trained.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +66,9 @@ pub struct JobSettings {
     pub failures_max: u32,
     /// A prompt that returned this many times is waited for, whatever `stale` says.
     pub starved_after: u32,
+    /// A shaping policy may have a group sample at most this many times what it trains.
+    #[serde(skip_serializing_if = "is_default_redundancy")]
+    pub redundancy_max: u16,
     /// Members wait for a reward before their group is ready.
     pub rewarded: bool,
     /// What is captured; without it members need no sample.
@@ -82,6 +94,7 @@ impl Default for JobSettings {
             stale: Stale::Cut,
             failures_max: 8,
             starved_after: 3,
+            redundancy_max: REDUNDANCY_MAX,
             rewarded: true,
             capture: Capture::None,
             judged_together: false,
@@ -98,6 +111,7 @@ impl JobSettings {
         self.batch_groups = self.batch_groups.clamp(1, BATCH_GROUPS_MAX);
         self.lag_max = self.lag_max.min(LAG_MAX);
         self.pipeline = self.pipeline.min(self.lag_max);
+        self.redundancy_max = self.redundancy_max.clamp(1, REDUNDANCY_MOST);
         self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
         self
     }
@@ -124,6 +138,12 @@ impl JobSettings {
                 BATCH_GROUPS_MAX.into(),
             ),
             ("lag_max", self.lag_max, 0, LAG_MAX),
+            (
+                "redundancy_max",
+                self.redundancy_max.into(),
+                1,
+                REDUNDANCY_MOST.into(),
+            ),
             (
                 "member_timeout_s",
                 self.member_timeout_s,

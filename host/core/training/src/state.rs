@@ -44,6 +44,8 @@ pub struct State {
     pub held: BTreeMap<Box<str>, Held>,
     /// Programs that arrived.
     pub arrivals: u64,
+    /// Number of the next question to a shaping policy.
+    pub next_ask: u64,
     /// When members are lost that their clients sample, or that did not come to a step; those that
     /// ended before are still here.
     pub deadlines: BTreeSet<(Timestamp, Box<str>)>,

@@ -4,9 +4,11 @@ mod account;
 mod deadlines;
 mod edges;
 mod elsewhere;
+mod shaping;
 
 use super::*;
 use treadle_machine::Machine;
+use treadle_model::AskId;
 
 /// None is live after a restart.
 struct NoPrograms;
@@ -14,6 +16,10 @@ struct NoPrograms;
 impl LivePrograms for NoPrograms {
     fn is_live(&self, _: &str) -> bool {
         false
+    }
+
+    fn sampled(&self, _: &str) -> Option<(u64, u32)> {
+        None
     }
 }
 
@@ -29,6 +35,8 @@ struct Run {
     scored: Vec<Box<str>>,
     /// Programs whose samples are to be assembled.
     assembled: Vec<Box<str>>,
+    /// Questions to the shaping policy.
+    asked: Vec<(AskId, ShapingQuestion)>,
 }
 
 impl Run {
@@ -41,6 +49,7 @@ impl Run {
             served: Vec::new(),
             scored: Vec::new(),
             assembled: Vec::new(),
+            asked: Vec::new(),
         };
         run.event(&TrainingEvent::JobDeclared {
             job: "job".into(),
@@ -100,6 +109,9 @@ impl Run {
                 TrainingCommand::ScoreMember { member } => self.scored.push(member.program),
                 TrainingCommand::AssembleMember { member } => self.assembled.push(member.program),
                 TrainingCommand::DropMember { .. } => {}
+                TrainingCommand::AskShaping { ask, question, .. } => {
+                    self.asked.push((ask, *question));
+                }
             }
         }
     }

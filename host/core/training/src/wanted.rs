@@ -37,6 +37,12 @@ impl Job {
         is_scored.then_some(TrainingCommand::ScoreMember { member })
     }
 
+    /// What is to be computed of a group that lost a member and does not replace it.
+    pub(crate) fn wants_after_loss(&self, name: &str, key: &str) -> Option<TrainingCommand> {
+        let together = self.settings.judged_together;
+        together.then(|| self.wants_of_group(name, key)).flatten()
+    }
+
     /// The first member without a reward stands for all of a group that is judged together, once
     /// all have ended.
     fn wants_of_group(&self, name: &str, key: &str) -> Option<TrainingCommand> {

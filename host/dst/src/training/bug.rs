@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use treadle_core::training::{
-    Batch, End, Job, JobSettings, Report, Reward, TrainingCommand, TrainingEvent,
+    Batch, End, Job, JobSettings, Report, Reward, ShapingAnswer, TrainingCommand, TrainingEvent,
 };
 use treadle_core::{Command, Event};
 
@@ -86,6 +86,16 @@ training_bugs! {
     ReplayDropsEvent => "replay-drops-event",
     /// A batch is released before its checkpoint.
     ReleaseEarly => "release-early",
+    /// Other members are trained than those that the policy selected.
+    SelectOthers => "select-others",
+    /// Members begin before the policy has sized their group.
+    BeginUnsized => "begin-unsized",
+    /// The policy is asked again while it is asked.
+    AskTwice => "ask-twice",
+    /// A policy that does not answer is waited for.
+    AskForEver => "ask-for-ever",
+    /// Members end early that the group needs.
+    EndTooMany => "end-too-many",
 }
 
 impl TrainingBug {
@@ -131,6 +141,11 @@ impl TrainingBug {
             }
             (Self::IgnoreSampleVersion, TrainingEvent::MemberEnded { report, .. }) => {
                 report.version = None;
+            }
+            (Self::SelectOthers, TrainingEvent::ShapingAnswered { answer, .. }) => {
+                if let ShapingAnswer::Selected(groups) = answer {
+                    groups.clear();
+                }
             }
             _ => {}
         }
@@ -180,6 +195,15 @@ impl TrainingBug {
                 waits
             }
             (Self::ServeTwice, TrainingEvent::BatchRequested { .. }) => serve_again(job),
+            (Self::BeginUnsized, TrainingEvent::MemberArrived { .. }) => {
+                std::mem::take(&mut job.shaping.by_policy)
+            }
+            (Self::EndTooMany, TrainingEvent::ShapingAnswered { .. }) => {
+                for group in job.groups.values_mut() {
+                    group.size = 1;
+                }
+                true
+            }
             _ => false,
         }
     }
@@ -258,6 +282,13 @@ impl TrainingBug {
                     Command::Training(TrainingCommand::ServeBatch { .. })
                 )
             }),
+            Self::AskTwice => {
+                let is_asked = |command: &&Command| {
+                    matches!(command, Command::Training(TrainingCommand::AskShaping { .. }))
+                };
+                let asked: Vec<_> = commands.iter().filter(is_asked).cloned().collect();
+                commands.extend(asked);
+            }
             Self::SurplusIsMember => {
                 for command in commands {
                     if let Command::Training(TrainingCommand::AdmitMember { surplus, .. }) = command

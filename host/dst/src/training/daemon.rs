@@ -46,7 +46,12 @@ impl Daemon {
         let at = self.core.next_deadline();
         let of_training = self.jobs().deadlines.first().map(|(at, _)| *at);
         let is_forgotten = self.bug == Some(TrainingBug::NoTimer) && at == of_training;
-        at.filter(|_| !is_forgotten)
+        let open = self.jobs().jobs.values();
+        let open = open.filter_map(|job| job.shaping.ask.as_ref());
+        let mut late = open.map(|open| open.deadline);
+        let asks_for_ever = self.bug == Some(TrainingBug::AskForEver);
+        let is_late = asks_for_ever && late.any(|late| Some(late) == at);
+        at.filter(|_| !is_forgotten && !is_late)
     }
 
     /// The group that a program gets which names none.

@@ -13,6 +13,7 @@ mod faults;
 mod model;
 mod plan;
 mod programs;
+mod shaping;
 mod trainers;
 
 pub use bug::TrainingBug;
@@ -72,6 +73,13 @@ enum Due {
     },
     Remove(usize),
     BadCall(usize),
+    /// A job's shaping policy is bound, or unbound.
+    Bind {
+        job: usize,
+        binds: bool,
+    },
+    /// An answer of a shaping policy.
+    Shape(Box<TrainingEvent>),
     Restart,
 }
 
@@ -83,6 +91,7 @@ struct Simulation {
     scheduled: u64,
     now_us: u64,
     draws: Stream,
+    shaping: Stream,
     clients: Vec<Client>,
     trainers: Vec<Trainer>,
     steps: BTreeMap<StepId, RunningStep>,
@@ -133,6 +142,7 @@ impl Simulation {
             scheduled: 0,
             now_us: 0,
             draws: Stream::new(seed, "training runs"),
+            shaping: Stream::new(seed, "shaping policies"),
             clients: clients.collect(),
             trainers: vec![Trainer::default(); plan.jobs.len()],
             steps: BTreeMap::new(),
@@ -185,6 +195,10 @@ impl Simulation {
             self.at(0, Due::Feed(job));
             self.at(0, Due::Trainer { job, epoch: 0 });
             self.at(self.plan.calm_us / 3, Due::BadCall(job));
+            for bound in planned.bound {
+                let binds = bound.binds;
+                self.at(bound.at_us, Due::Bind { job, binds });
+            }
         }
         for at in self.plan.restarts_us.clone() {
             self.at(at, Due::Restart);
@@ -208,6 +222,8 @@ impl Simulation {
             Due::Declare { job, index } => self.declare_again(job, index),
             Due::Remove(job) => self.remove(job),
             Due::BadCall(job) => self.bad_call(job),
+            Due::Bind { job, binds } => self.bind(job, binds),
+            Due::Shape(event) => self.handle((*event).into()),
             Due::Restart => self.restart(),
         }
     }
@@ -283,6 +299,7 @@ impl Simulation {
             TrainingCommand::AdmitMember { program, surplus } => self.admitted(&program, surplus),
             TrainingCommand::DropMember { program, running } => self.dropped(&program, running),
             TrainingCommand::ServeBatch { .. } => self.counts.count("batches"),
+            TrainingCommand::AskShaping { ask, question, .. } => self.asked(ask, &question),
             TrainingCommand::ScoreMember { member } => {
                 let delay_us = self.draws.between_low(100_000, 20 * SECOND_US);
                 self.after(delay_us, Due::Score(member));

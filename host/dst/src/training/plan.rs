@@ -31,8 +31,17 @@ pub(super) struct JobPlan {
     pub(super) checkpoint_every: u64,
     /// How often the trainer goes back after a batch, in percent.
     pub(super) resume_percent: u64,
+    /// When its shaping policy is bound, and unbound.
+    pub(super) bound: Vec<Bound>,
     /// When the job is removed and declared again, if it is.
     pub(super) removed_us: Option<u64>,
+}
+
+/// A shaping policy is bound, or unbound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub(super) at_us: u64,
+    pub(super) binds: bool,
 }
 
 /// New settings of a job.
@@ -65,7 +74,16 @@ impl Plan {
         let s = &mut Stream::new(seed, "training");
         let calm_us = s.between(20, 200) * SECOND_US;
         let jobs = if s.percent(20) { 2 } else { 1 };
-        let jobs = (0..jobs).map(|number| job(s, number, calm_us)).collect();
+        let mut jobs: Vec<JobPlan> = (0..jobs).map(|number| job(s, number, calm_us)).collect();
+        // From a stream of its own: without policies, runs are what they were.
+        let shaping = &mut Stream::new(seed, "shaping");
+        for job in &mut jobs {
+            job.bound = bound(shaping, calm_us);
+            job.settings.redundancy_max = shaping.pick(&[1, 2, 2, 3]);
+            for later in &mut job.declared_again {
+                later.settings.redundancy_max = job.settings.redundancy_max;
+            }
+        }
         let restarts = s.between_low(0, 4);
         Self {
             jobs,
@@ -102,9 +120,28 @@ fn job(s: &mut Stream, number: u64, calm_us: u64) -> JobPlan {
         update_us: s.between_low(0, 20) * SECOND_US,
         checkpoint_every: s.between(1, 4),
         resume_percent: s.pick(&[0, 0, 10, 30]),
+        bound: Vec::new(),
         removed_us: s.percent(8).then(|| s.below(calm_us)),
         settings,
     }
+}
+
+/// Half of all jobs have a policy, most from the start, and most for good.
+fn bound(s: &mut Stream, calm_us: u64) -> Vec<Bound> {
+    if s.percent(50) {
+        return Vec::new();
+    }
+    let first_us = if s.percent(70) { 0 } else { s.below(calm_us) };
+    let mut bound = vec![Bound {
+        at_us: first_us,
+        binds: true,
+    }];
+    if s.percent(20) {
+        let at_us = s.between(first_us, calm_us);
+        let binds = false;
+        bound.push(Bound { at_us, binds });
+    }
+    bound
 }
 
 fn settings(s: &mut Stream) -> JobSettings {
@@ -122,6 +159,7 @@ fn settings(s: &mut Stream) -> JobSettings {
         capture: s.pick(&[Capture::None, Capture::None, Capture::Tokens]),
         judged_together: judged && s.percent(40),
         member_timeout_s: s.between(30, 120),
+        redundancy_max: 2,
         reward: judged.then(|| r#"{"policy":true}"#.into()),
     }
 }

@@ -17,6 +17,7 @@ use crate::worlds::placement::{
 use crate::worlds::prediction::{FinishedColumns, LiveColumns, PredictionInstance};
 use crate::worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
 use crate::worlds::reward::{AnswerColumns, RewardInstance};
+use crate::worlds::shaping::{GroupColumns, MemberColumns, ShapingInstance};
 
 /// Three workers: unknown, small, large.
 const WORKERS: WorkerColumns<'_> = WorkerColumns {
@@ -49,6 +50,7 @@ pub(super) fn all(trial: &mut Trial<'_>, policy: &mut PolicyInstance, rows: &Row
         PolicyInstance::Allocation(policy) => allocation(trial, policy, rows),
         PolicyInstance::Eviction(policy) => eviction(trial, policy, rows),
         PolicyInstance::Reward(policy) => reward(trial, policy, rows),
+        PolicyInstance::Shaping(policy) => shaping(trial, policy, rows),
     }
 }
 
@@ -242,4 +244,44 @@ fn reward(trial: &mut Trial<'_>, policy: &mut RewardInstance, rows: &Rows) -> Tr
     trial.time("score", Background, |context| {
         policy.score(context, &answers)
     })
+}
+
+/// As many groups as rows, and then one group with three in four of the rows to choose.
+fn shaping(trial: &mut Trial<'_>, policy: &mut ShapingInstance, rows: &Rows) -> Tried {
+    let (count, ones) = (rows.tokens.len(), vec![1; rows.tokens.len()]);
+    let groups = GroupColumns {
+        prompt: &rows.groups,
+        domain: &rows.groups,
+        size: &ones,
+        size_max: &vec![2; count],
+        sampled: &ones,
+        postponed: &vec![0; count],
+    };
+    trial.time("size", Hot, |context| policy.size(context, &groups))?;
+    let all = count as u32;
+    let states: Vec<u8> = rows.thirds.iter().map(|third| *third as u8).collect();
+    let running = MemberColumns {
+        group: &vec![0; count],
+        state: &states,
+        tokens: &rows.output_tokens,
+        turns: &rows.steps,
+        elapsed_ms: &rows.times_ms,
+        lag: &rows.thirds,
+        batch_groups: 1,
+        ready_groups: 1,
+        groups: GroupColumns {
+            prompt: &[7],
+            domain: &[0],
+            size: &[all - all / 4],
+            size_max: &[all],
+            sampled: &[all],
+            postponed: &[0],
+        },
+    };
+    trial.time("curtail", Hot, |context| policy.curtail(context, &running))?;
+    let ended = MemberColumns {
+        state: &vec![1; count],
+        ..running
+    };
+    trial.time("select", Hot, |context| policy.select(context, &ended))
 }

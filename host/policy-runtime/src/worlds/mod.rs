@@ -8,6 +8,7 @@ pub(crate) mod placement;
 pub(crate) mod prediction;
 pub(crate) mod priority;
 pub(crate) mod reward;
+pub(crate) mod shaping;
 
 use treadle_model::World;
 use wit_parser::{Resolve, SourceMap, WorldId};
@@ -19,19 +20,20 @@ pub(crate) const PACKAGE: &str = "treadle:policy";
 pub(crate) const VERSION: &str = "1.0.0";
 
 /// Names of the worlds, each with a file here.
-pub(crate) const WORLDS: [&str; 6] = [
+pub(crate) const WORLDS: [&str; 7] = [
     "prediction",
     "priority",
     "placement",
     "allocation",
     "eviction",
     "reward",
+    "shaping",
 ];
 
 /// Interfaces that a policy may import.
 pub(crate) const IMPORTS: [&str; 2] = ["treadle:policy/host", "treadle:policy/types"];
 
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
     ("types.wit", include_str!("../../../../wit/types.wit")),
     ("host.wit", include_str!("../../../../wit/host.wit")),
     ("plugin.wit", include_str!("../../../../wit/plugin.wit")),
@@ -50,6 +52,7 @@ const SOURCES: [(&str, &str); 9] = [
     ),
     ("eviction.wit", include_str!("../../../../wit/eviction.wit")),
     ("reward.wit", include_str!("../../../../wit/reward.wit")),
+    ("shaping.wit", include_str!("../../../../wit/shaping.wit")),
 ];
 
 /// The world whose own interface this is, if it is one: `eviction` for

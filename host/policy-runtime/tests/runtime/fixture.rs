@@ -7,7 +7,7 @@ use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::{PackageId, Resolve, SourceMap};
 
 /// The package, file by file.
-pub(crate) const WIT: [(&str, &str); 9] = [
+pub(crate) const WIT: [(&str, &str); 10] = [
     ("types.wit", include_str!("../../../../wit/types.wit")),
     ("host.wit", include_str!("../../../../wit/host.wit")),
     ("plugin.wit", include_str!("../../../../wit/plugin.wit")),
@@ -26,6 +26,7 @@ pub(crate) const WIT: [(&str, &str); 9] = [
     ),
     ("eviction.wit", include_str!("../../../../wit/eviction.wit")),
     ("reward.wit", include_str!("../../../../wit/reward.wit")),
+    ("shaping.wit", include_str!("../../../../wit/shaping.wit")),
 ];
 
 /// The number of rows at which the peculiarity shows.

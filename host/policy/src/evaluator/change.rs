@@ -291,9 +291,9 @@ impl PolicyEvaluator {
     }
 
     /// Records the duration of a program's step; canaries are evaluated by it. A canary of
-    /// `allocation` decides for no program.
+    /// `allocation` or `shaping` decides for no program.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
-        let decides = |world: &&World| **world != World::Allocation;
+        let decides = |world: &&World| !matches!(world, World::Allocation | World::Shaping);
         for world in World::ALL.iter().filter(decides) {
             if self
                 .bindings

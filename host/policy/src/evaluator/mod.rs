@@ -18,6 +18,7 @@ mod placements;
 mod rollouts;
 mod rows;
 mod shadow;
+mod shape;
 mod slot;
 mod statistics;
 #[cfg(test)]
@@ -450,6 +451,8 @@ pub fn native_policy(world: World) -> PolicyRef {
         World::Placement => "core-placement",
         World::Allocation => "default-allocation",
         World::Reward => "default-reward",
+        // Groups sample what they train.
+        World::Shaping => "core-shaping",
     };
     PolicyRef(format!("{name}@{}+native", env!("CARGO_PKG_VERSION")))
 }

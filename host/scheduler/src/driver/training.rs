@@ -79,7 +79,10 @@ impl Waiting {
             TrainingCommand::AssembleMember { member } => {
                 let _ = self.work.send(MemberWork::Assemble(member.clone()));
             }
-            TrainingCommand::ServeBatch { .. } | TrainingCommand::DropMember { .. } => {}
+            // The scheduler answers questions itself.
+            TrainingCommand::AskShaping { .. }
+            | TrainingCommand::ServeBatch { .. }
+            | TrainingCommand::DropMember { .. } => {}
         }
         self.changed();
     }

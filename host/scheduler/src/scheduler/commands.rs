@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::programs::Program;
+use treadle_core::training::{TrainingCommand, TrainingEvent};
 use treadle_core::{Command, Event, Mode, ProgramCommand, Refusal};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
@@ -23,7 +24,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         match command {
             Command::Program(command) => self.carry_out_program(command, now, answers),
             Command::Action(command) => self.carry_out_action(command, now, answers),
-            Command::Training(command) => self.outputs.push_back(Output::Training(command)),
+            Command::Training(command) => self.carry_out_training(command, now, answers),
             Command::Weights(command) => self.outputs.push_back(Output::Weights(command)),
         }
     }
@@ -98,6 +99,29 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 answers.push_back(event.into());
             }
             command => self.outputs.push_back(Output::Action(command)),
+        }
+    }
+
+    fn carry_out_training(
+        &mut self,
+        command: TrainingCommand,
+        now: Timestamp,
+        answers: &mut VecDeque<Event>,
+    ) {
+        match command {
+            TrainingCommand::AskShaping { ask, question, .. } => {
+                let shaped = self.policies.shape(&question, now.0 / 1_000);
+                let by_default = || (PolicyRef(BUILT_IN.into()), question.by_default());
+                let (policy, answer) = shaped.unwrap_or_else(by_default);
+                let event = TrainingEvent::ShapingAnswered {
+                    job: question.job.clone(),
+                    ask,
+                    policy,
+                    answer,
+                };
+                answers.push_back(event.into());
+            }
+            command => self.outputs.push_back(Output::Training(command)),
         }
     }
 

@@ -3,6 +3,7 @@
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_core::bindings::BindingEvent;
 use treadle_core::programs::Decision;
+use treadle_core::training::{ShapingAnswer, ShapingQuestion};
 use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Question};
 use treadle_model::{AskId, PolicyRef, ProgramId, Timestamp};
 use treadle_policy::evaluator::{
@@ -44,6 +45,15 @@ pub trait Policies {
         _question: &ElasticQuestion,
         _now_ms: u64,
     ) -> Option<(PolicyRef, ElasticAnswer)> {
+        None
+    }
+
+    /// How the groups of a training run are shaped; `None` if no policy decides.
+    fn shape(
+        &mut self,
+        _question: &ShapingQuestion,
+        _now_ms: u64,
+    ) -> Option<(PolicyRef, ShapingAnswer)> {
         None
     }
 
@@ -97,6 +107,14 @@ impl Policies for PolicyEvaluator {
         now_ms: u64,
     ) -> Option<(PolicyRef, ElasticAnswer)> {
         self.arrange(question, now_ms)
+    }
+
+    fn shape(
+        &mut self,
+        question: &ShapingQuestion,
+        now_ms: u64,
+    ) -> Option<(PolicyRef, ShapingAnswer)> {
+        self.shape(question, now_ms)
     }
 
     fn expect(&mut self, program: ProgramId, forecast: Forecast) {

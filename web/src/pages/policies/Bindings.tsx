@@ -24,6 +24,7 @@ const QUESTIONS: Record<string, string> = {
   allocation: "how much of a resource each consumer gets",
   eviction: "which caches stay, who is paused and restored",
   reward: "what a finished program is worth",
+  shaping: "how many members a group samples, which are cut and which are trained",
 };
 
 export function Bindings({

@@ -1,6 +1,6 @@
 // Names of worlds and of policies.
 
-export const WORLDS = ["prediction", "priority", "placement", "allocation", "eviction", "reward"];
+export const WORLDS = ["prediction", "priority", "placement", "allocation", "eviction", "reward", "shaping"];
 
 /** A policy without its digest. */
 export function shortPolicy(policy: string): string {

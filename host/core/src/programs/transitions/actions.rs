@@ -93,7 +93,7 @@ impl Notified for Programs {
 
     fn notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::PoliciesBound { ranked, placed } => self.policies_bound(ranked, placed),
+            Notice::PoliciesBound { ranked, placed, .. } => self.policies_bound(ranked, placed),
             Notice::ActionExpected {
                 program,
                 action,

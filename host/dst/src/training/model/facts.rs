@@ -1,5 +1,6 @@
 //! What the model knows of a job: only what events, commands and answers tell.
 
+use super::shaping::{Open, Shaped};
 use crate::outcome::Checked;
 use crate::outcome::broken;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,9 @@ pub(super) struct Member {
     pub(super) captured: Option<u64>,
     pub(super) tokens: u64,
     pub(super) turns: u32,
+    /// What its policy said of it when it ended it.
+    pub(super) tokens_if_cut: u64,
+    pub(super) turns_if_cut: u32,
     /// When it is lost, if it is still open then.
     pub(super) due_us: Option<u64>,
     /// It may have tokens of an abandoned version.
@@ -63,6 +67,17 @@ pub(super) struct Group {
     pub(super) stale: bool,
     /// It has become too old, and its members are not dropped yet.
     pub(super) aged: bool,
+    /// Members that it may have, once that was decided; before, as many as are trained.
+    pub(super) target: Option<usize>,
+    /// A policy was asked about it.
+    pub(super) asked: bool,
+    /// Its members are those that are trained.
+    pub(super) selected: bool,
+    pub(super) postponed: u32,
+    /// Of the present event.
+    pub(super) now: Shaped,
+    pub(super) is_curtailed: bool,
+    pub(super) is_postponed: bool,
 }
 
 impl Group {
@@ -73,7 +88,8 @@ impl Group {
     pub(super) fn is_ready(&self, settings: &JobSettings) -> bool {
         let is_complete = |m: &Member| m.has_ended_well() && !m.lacks(settings);
         let is_whole = self.members.len() == self.size;
-        !self.stale && is_whole && self.members.values().all(is_complete)
+        let is_selected = !self.asked || self.selected;
+        !self.stale && is_selected && is_whole && self.members.values().all(is_complete)
     }
 
     pub(super) fn has_begun(&self) -> bool {
@@ -113,6 +129,8 @@ pub(super) struct Job {
     pub(super) last_version: u64,
     pub(super) rolled_back_to: u64,
     pub(super) submitted: u64,
+    /// The open question to its policy.
+    pub(super) open: Option<Open>,
     pub(super) sums: Sums,
 }
 
@@ -147,6 +165,7 @@ impl Job {
             last_version: 0,
             rolled_back_to: 0,
             submitted: 0,
+            open: None,
             sums: Sums::default(),
         }
     }

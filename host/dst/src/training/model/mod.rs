@@ -3,6 +3,7 @@
 
 mod facts;
 mod rules;
+mod shaping;
 
 use crate::outcome::{Checked, broken};
 use facts::{Job, Member};
@@ -21,6 +22,8 @@ pub(super) struct Model {
     /// Programs with a step, until they are over.
     live: BTreeSet<Box<str>>,
     steps: BTreeMap<StepId, Box<str>>,
+    /// Jobs with a shaping policy.
+    shaped: BTreeSet<Box<str>>,
     now_us: u64,
     /// Of the present event: members that have to be dropped, groups that lost one, groups that
     /// became too old, and whether anything may be dropped.
@@ -48,10 +51,12 @@ impl Model {
         match event {
             Event::Training(event) => self.training_event(event),
             Event::Program(event) => self.program_event(event),
+            Event::Binding(event) => self.bound(event),
             Event::Daemon(DaemonEvent::DaemonRestarted) => self.restarted(),
             _ => {}
         }
         self.find_due();
+        self.expire_questions();
         self.age();
     }
 
@@ -59,6 +64,7 @@ impl Model {
         if let TrainingEvent::JobDeclared { job, settings } = event {
             return self.declared(job, settings);
         }
+        self.shaping_answered(event);
         if let Some(member) = event.member() {
             return self.member_event(member, event);
         }
@@ -218,6 +224,7 @@ impl Model {
         if group.members.get(program).is_some_and(is_unopened) {
             group.members.remove(program);
             group.dropped += 1;
+            group.shrink(false);
             job.sums.left += 1;
             self.members.remove(program);
         }

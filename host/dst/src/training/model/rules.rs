@@ -26,6 +26,11 @@ impl Model {
                 };
                 self.served(job, *batch, groups, answer)
             }
+            TrainingCommand::AskShaping {
+                ask,
+                question,
+                deadline,
+            } => self.asked(*ask, question, *deadline),
             TrainingCommand::ScoreMember { member }
             | TrainingCommand::AssembleMember { member } => {
                 if !self.members.contains_key(&member.program) {
@@ -50,8 +55,9 @@ impl Model {
         let floor = job.floor(job.next_batch);
         let is_full = job.begun() >= job.begun_max();
         let known = job.groups.get(&key);
-        let takes = known.is_some_and(|g| !g.stale && g.members.len() < g.size);
+        let takes = known.is_some_and(|g| !g.stale && g.members.len() < g.target());
         let has_begun = known.is_some_and(|g| !g.members.is_empty());
+        let is_unsized = !has_begun && known.is_some_and(|g| g.target.is_none());
         let is_over = job.over.contains(program);
         if surplus {
             // A group that is given up lets all go that wait for it.
@@ -84,6 +90,9 @@ impl Model {
             let most = job.begun_max();
             return broken("pace", format!("{key} begins after {most} others"));
         }
+        if is_unsized && self.shaped.contains(name) {
+            return broken("sized", format!("{program} begins before {key} is sized"));
+        }
         let timeout_us = job.settings.member_timeout_s * 1_000_000;
         // A program has this long to come to a step.
         let due_us =
@@ -92,6 +101,7 @@ impl Model {
         job.sums.begun += 1;
         if let Some(group) = job.groups.get_mut(&key) {
             group.members.insert(program.into(), member);
+            group.target.get_or_insert(group.size);
         }
         let at = MemberRef {
             job: name.clone(),
@@ -115,12 +125,14 @@ impl Model {
             return broken("drops", format!("{program} is of no group"));
         };
         let is_old = group.version().is_some_and(|v| v < floor);
-        let has_reason = was_lost
+        let has_other_reason = was_lost
             || is_old
             || group.stale
             || self.anything_goes
             || self.weakened.contains(&at.group)
             || self.aged.contains(&at.group);
+        let is_let_go = !was_lost && group.lets_go(program, has_other_reason)?;
+        let has_reason = has_other_reason || is_let_go;
         if !has_reason {
             return broken("drops", format!("{program} of {} for no reason", at.group));
         }
@@ -128,6 +140,7 @@ impl Model {
         let Some(member) = group.members.remove(program) else {
             return broken("drops", format!("{program} is dropped twice"));
         };
+        group.shrink(was_lost);
         if group.members.is_empty() {
             group.aged = false;
         }
@@ -205,11 +218,12 @@ impl Model {
             let Some(answered) = answers.jobs.get(name) else {
                 return broken("answers", format!("there is no {name}"));
             };
-            job.settled(answered)?;
+            job.settled(answered, self.shaped.contains(name))?;
             let members = job.groups.values().flat_map(|g| g.members.values());
             let open = members.filter(|m| m.is_open(&job.settings));
             let due = open.filter_map(|m| m.due_us).min();
-            first_due = [first_due, due].into_iter().flatten().min();
+            let late = job.open.as_ref().map(|open| open.deadline_us);
+            first_due = [first_due, due, late].into_iter().flatten().min();
         }
         if let Some(due) = first_due
             && wakes_at.is_none_or(|at| at.0 > due)
@@ -289,7 +303,10 @@ impl Job {
         Ok(())
     }
 
-    fn settled(&mut self, answered: &training::Job) -> Checked {
+    fn settled(&mut self, answered: &training::Job, is_shaped: bool) -> Checked {
+        for (key, group) in &mut self.groups {
+            group.settle_shape(key)?;
+        }
         let known = (self.next_batch, self.checkpoint, self.lineage, self.version);
         let told = (
             answered.next_batch,
@@ -306,13 +323,13 @@ impl Job {
             let version = group.version();
             return broken("cut", format!("{version:?} is older than {floor}"));
         }
-        self.check_waits()?;
+        self.check_waits(is_shaped)?;
         self.compare(answered)?;
         self.check_groups(answered)
     }
 
     /// Whoever waits has a reason.
-    fn check_waits(&self) -> Checked {
+    fn check_waits(&self, is_shaped: bool) -> Checked {
         let floor = self.floor(self.next_batch);
         let is_old = self.version.is_none_or(|version| version < floor);
         let is_full = self.begun() >= self.begun_max();
@@ -320,8 +337,10 @@ impl Job {
             let key = &held.group;
             let group = self.groups.get(key);
             let has_begun = group.is_some_and(|g| !g.members.is_empty());
-            let takes = group.is_some_and(|g| !g.stale && g.members.len() < g.size);
-            if !takes || !(is_old || is_full && !has_begun) {
+            let takes = group.is_some_and(|g| !g.stale && g.members.len() < g.target());
+            let is_unsized = !has_begun && group.is_some_and(|g| g.target.is_none());
+            let is_asked = is_shaped && is_unsized && self.open.is_some();
+            if !takes || !(is_old || is_full && !has_begun || is_asked) {
                 return broken("waits", format!("{program} of {key} for nothing"));
             }
         }
@@ -401,6 +420,8 @@ impl Member {
             captured: Some(0),
             tokens: 0,
             turns: 0,
+            tokens_if_cut: 0,
+            turns_if_cut: 0,
             due_us,
             abandoned: false,
             newest: version,

@@ -6,6 +6,7 @@ mod placement;
 mod prediction;
 mod priority;
 mod reward;
+mod shaping;
 
 use treadle_model::World;
 use treadle_policy_runtime::{InstanceOptions, PolicyFault};
@@ -28,6 +29,7 @@ fn a_policy_that_leaves_all_to_the_host_is_accepted_in_every_world() {
         assert_eq!(policy.restore(&CONTEXT, b"learnt"), Ok(()));
         assert_eq!(policy.as_eviction_mut().is_some(), world == World::Eviction);
         assert_eq!(policy.as_reward_mut().is_some(), world == World::Reward);
+        assert_eq!(policy.as_shaping_mut().is_some(), world == World::Shaping);
     }
 }
 

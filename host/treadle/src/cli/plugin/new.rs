@@ -24,7 +24,8 @@ pub(super) struct NewArgs {
     /// The language to write it in.
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
-    /// The kind of decision: prediction, priority, placement, allocation, eviction or reward.
+    /// The kind of decision: prediction, priority, placement, allocation, eviction, reward
+    /// or shaping.
     #[arg(long, value_parser = world)]
     world: World,
     /// Folder of the project; by default the policy's name.

@@ -35,6 +35,7 @@ class Settings:
     stale: Literal["cut", "finish", "wait"] = "cut"
     failures_max: int = 8
     starved_after: int = 3
+    redundancy_max: int = 2
     rewarded: bool = True
     capture: Literal["none", "tokens"] = "none"
     member_timeout_s: int = 3600

@@ -1,0 +1,169 @@
+//! Shaping: how many members groups sample, which are cut short and which are trained, as a policy
+//! decides. Without one, groups sample what they train, and nothing here has an effect.
+//!
+//! A group is sized before its first member begins. One that lost members by failures is refilled
+//! only up to its size: what it samples beyond that is the budget for failures. Members that the
+//! policy ends are replaced by none; those that it puts off are, later. Once all members have ended
+//! well, as many as the size are selected, and the group is ready.
+//!
+//! A job has one open question at a time. If no answer comes in time the core's own decides: groups
+//! sample what they train, members run on, and those that began first are selected.
+
+mod answers;
+mod ask;
+mod question;
+
+pub use question::{
+    Curtailed, GroupSize, Selection, ShapedGroups, ShapedMembers, ShapingAnswer, ShapingPurpose,
+    ShapingQuestion,
+};
+
+use crate::command::TrainingCommand;
+use crate::group::Group;
+use crate::state::State;
+use crate::{LivePrograms, Training};
+use ask::ASK_DEADLINE;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use treadle_machine::BoundJobs;
+use treadle_model::{AskId, Timestamp};
+
+/// What was decided about the members of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Members that it samples; 0 before that is decided.
+    pub sampled: u16,
+    /// Members that it has or still needs: fewer than it samples once some failed or were ended.
+    pub target: u16,
+    /// How often members of it were put off.
+    pub postponed: u32,
+    /// A policy was asked, which also selects the members that are trained.
+    pub by_policy: bool,
+    /// These are selected: the group has no others any more.
+    pub selected: bool,
+}
+
+impl Shape {
+    pub(crate) fn set_sampled(&mut self, members: u16) {
+        (self.sampled, self.target) = (members, members);
+    }
+
+    /// Forgets what was decided of members that are gone.
+    pub(crate) fn clear(&mut self) {
+        *self = Self {
+            postponed: self.postponed,
+            ..Self::default()
+        };
+    }
+}
+
+impl Group {
+    /// A member was lost: it is replaced only if fewer than the size would be left.
+    pub(crate) fn lost_one(&mut self) {
+        self.shape.target = self.shape.target.saturating_sub(1).max(self.size);
+        self.shape.selected = false;
+        self.forget_shape();
+    }
+
+    /// Without members, it is to be decided anew how many it samples.
+    pub(crate) fn forget_shape(&mut self) {
+        if self.members.is_empty() {
+            self.shape.clear();
+        }
+    }
+}
+
+/// A question that is not answered yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenAsk {
+    /// Its number.
+    pub ask: AskId,
+    /// What it asks for.
+    pub purpose: ShapingPurpose,
+    /// The groups that it is about.
+    pub groups: Vec<Box<str>>,
+    /// When the core answers itself.
+    pub deadline: Timestamp,
+}
+
+/// The state of a job's shaping.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shaping {
+    /// A policy shapes the groups that begin from now on.
+    pub by_policy: bool,
+    /// The open question.
+    pub ask: Option<OpenAsk>,
+    /// Groups with all members ended well, whose members are to be selected.
+    pub to_select: BTreeSet<Box<str>>,
+    /// Groups of which as many as are trained have ended well, while others run.
+    pub watched: BTreeSet<Box<str>>,
+    /// Groups whose running members a policy is to be asked about.
+    pub to_curtail: BTreeSet<Box<str>>,
+    /// When running members are looked at again.
+    pub look_at: Option<Timestamp>,
+}
+
+impl Shaping {
+    /// When the open question is late, or running members are looked at again.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let late = self.ask.as_ref().map(|open| open.deadline);
+        late.into_iter().chain(self.look_at).min()
+    }
+}
+
+impl State {
+    /// The first time at which a job's shaping has to go on.
+    pub(crate) fn shaping_due(&self) -> Option<Timestamp> {
+        let jobs = self.jobs.values();
+        jobs.filter_map(|job| job.shaping.due()).min()
+    }
+}
+
+impl Training {
+    /// Answers for shaping policies that are late, and looks at running members.
+    pub(crate) fn keep_shaping(&mut self) {
+        if self.shaping_due.is_none_or(|due| due > self.now) {
+            return;
+        }
+        let mut commands = Vec::new();
+        for (name, job) in &mut self.state.jobs {
+            if job.shaping.due().is_some_and(|due| due <= self.now) {
+                commands.extend(job.shaping_expired(name, self.now));
+                self.touched.insert(name.clone());
+            }
+        }
+        self.carry(commands);
+    }
+
+    /// The next question about a job, if there is one.
+    pub(crate) fn ask_shaping(
+        &mut self,
+        name: &str,
+        programs: &dyn LivePrograms,
+    ) -> Option<TrainingCommand> {
+        let (ask, now) = (AskId(self.state.next_ask), self.now);
+        let job = self.state.jobs.get_mut(name)?;
+        let question = job.next_question(name, ask, now, programs)?;
+        self.state.next_ask += 1;
+        Some(TrainingCommand::AskShaping {
+            ask,
+            question: Box::new(question),
+            deadline: now + ASK_DEADLINE,
+        })
+    }
+
+    /// Policies were bound or unbound: these jobs have a shaping policy.
+    pub(crate) fn policies_bound(&mut self, shaped: &BoundJobs) {
+        self.shaped = shaped.clone();
+        let jobs: Vec<Box<str>> = self.state.jobs.keys().cloned().collect();
+        jobs.iter().for_each(|name| self.shape_job(name));
+    }
+
+    /// A policy shapes a job's groups, or none does any more.
+    pub(crate) fn shape_job(&mut self, name: &str) {
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.shaping.by_policy = self.shaped.contains(name);
+            self.touched.insert(name.into());
+        }
+    }
+}
