@@ -14,8 +14,8 @@ impl Job {
         let waits =
             self.settings.stale == Stale::Wait || group.returned >= self.settings.starved_after;
         let runs = group.running().next().is_some();
-        let is_complete =
-            group.missing() == 0 && group.members.values().all(Member::has_ended_well);
+        let is_full = group.members.len() >= usize::from(group.size);
+        let is_complete = is_full && group.members.values().all(Member::has_ended_well);
         waits && !self.is_ready(group) && (runs || is_complete)
     }
 

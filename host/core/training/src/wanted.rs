@@ -49,7 +49,8 @@ impl Job {
         let group = self.groups.get(key)?;
         let is_over =
             |m: &Member| m.has_ended_well() && (!self.settings.captured() || m.sample.is_some());
-        let is_whole = group.missing() == 0 && group.members.values().all(is_over);
+        let is_full = group.members.len() >= usize::from(group.size);
+        let is_whole = is_full && group.members.values().all(is_over);
         let mut programs = group.members.keys();
         let program = programs.find(|program| self.needs_score(key, program));
         let program = program.filter(|_| is_whole)?;

@@ -2,6 +2,7 @@
 
 mod arrange;
 mod retention;
+mod shape;
 
 use super::*;
 use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, ProgramEvent, StepArrival};

@@ -185,8 +185,9 @@ mod tests {
         ActionSpec, Demand, ElasticAnswer, ElasticQuestion, Resource, Supply,
     };
     use treadle_core::bindings::BindingEvent;
+    use treadle_core::training::MemberRef;
     use treadle_core::{Core, CoreConfig, Question};
-    use treadle_model::{ActionId, AskId, Span};
+    use treadle_model::{ActionId, AskId, Role, Span, World};
     use treadle_policy::evaluator::Changed;
 
     /// If it arranges, it gives every action the largest amount that it accepts.
@@ -278,5 +279,55 @@ mod tests {
     fn units_of_actions_are_shared_out_by_the_policy_and_the_journal_names_it() {
         assert_eq!(units_and_policy(true), (3, "generous".into()));
         assert_eq!(units_and_policy(false), (1, BUILT_IN.into()));
+    }
+
+    /// Where a policy is bound and says nothing, the core's own answer is on record.
+    #[test]
+    fn groups_are_shaped_by_the_core_without_an_answer() {
+        let options = Options {
+            core: Core::new(CoreConfig::default()),
+            seq: 0,
+            snapshot_seq: 0,
+            journals: true,
+            snapshot_events: u64::MAX,
+            moves_caches: false,
+            started: Instant::now(),
+        };
+        let mut scheduler = Scheduler::new(options, Generous { arranges: false }, ());
+        let bound = BindingEvent::PolicyBound {
+            world: World::Shaping,
+            scope: "*".into(),
+            role: Role::Active,
+            policy: PolicyRef("silent".into()),
+            digest: "digest".into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        };
+        let declared = TrainingEvent::JobDeclared {
+            job: "job".into(),
+            settings: Box::default(),
+        };
+        let arrived = TrainingEvent::MemberArrived {
+            member: MemberRef {
+                job: "job".into(),
+                group: "group".into(),
+                program: "program".into(),
+            },
+            direct: true,
+        };
+        for event in [bound.into(), declared.into(), arrived.into()] {
+            scheduler.handle(Timestamp(1_000), Input::Event(event));
+        }
+        let outputs = std::iter::from_fn(|| scheduler.poll_output());
+        let admitted = |output: &Output| {
+            matches!(output, Output::Training(TrainingCommand::AdmitMember { .. }))
+        };
+        assert_eq!(outputs.filter(admitted).count(), 1);
+        let events = scheduler.take_records().rows.events;
+        let answered = events.iter().find(|row| row.kind == "shaping_answered");
+        let body = &answered.expect("it is on record").body;
+        let body: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
+        assert_eq!(body["policy"], BUILT_IN);
     }
 }

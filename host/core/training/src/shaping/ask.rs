@@ -53,10 +53,10 @@ impl Job {
         self.shaping.by_policy && group.shape.sampled == 0 && group.members.is_empty()
     }
 
-    /// Whether all members of a group have ended well and are to be selected from.
+    /// Whether all members of a group have ended well and are to be selected from. Those beyond its
+    /// size that have not begun by then are not waited for: their clients may not know of them.
     pub(crate) fn needs_selection(&self, group: &Group) -> bool {
         group.is_open_to_policy()
-            && group.missing() == 0
             && group.members.len() >= usize::from(group.size)
             && group.members.values().all(|member| self.is_whole(member))
     }

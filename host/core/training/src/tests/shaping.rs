@@ -358,6 +358,21 @@ fn the_selected_members_are_trained_and_the_others_are_on_the_account() {
 }
 
 #[test]
+fn spares_that_do_not_begin_are_not_waited_for() {
+    let mut run = shaped();
+    run.open("a");
+    run.answer_size(4);
+    run.open("a");
+    run.end("a", "p1", End::Completed);
+    assert!(run.asked.is_empty());
+    run.end("a", "p2", End::Completed);
+    run.answer_select("a", &["p1", "p2"]);
+    assert_eq!(run.job().ready.len(), 1);
+    run.open("a");
+    assert_eq!(run.members("a"), ["p1", "p2"], "it comes too late");
+}
+
+#[test]
 fn a_wrong_selection_is_replaced_by_those_that_began_first() {
     for wrong in [
         &["p3"][..],

@@ -157,9 +157,8 @@ impl Group {
             (left + 1, is_whole && is_one)
         });
         let gone = self.members.len() - left;
-        let target = self.target().saturating_sub(gone).max(self.size);
         let is_open = self.asked && !self.stale && (gone > 0 || !self.selected);
-        is_open && is_whole && left >= target
+        is_open && is_whole && left >= self.size
     }
 
     fn curtailed(&mut self, key: &str, named: &[Curtailed], starved_after: u32) {
