@@ -60,7 +60,7 @@ pub enum EarlyStop {
     First,
 }
 
-/// For each running member, of which only the tokens so far are known, whether it ends now.
+/// Whether each running member ends now, by its tokens so far.
 pub fn stopped(stop: EarlyStop, ended: &[Ended], running: &[u64], size: usize) -> Vec<bool> {
     let mut lengths: Vec<u64> = ended
         .iter()

@@ -11,7 +11,7 @@ pub struct Piece {
     pub each_s: f64,
 }
 
-/// Time per token (PTL) by the size of the batch: linear in pieces, of which the paper has three.
+/// Time per token (PTL) by the size of the batch: linear in pieces; the paper has three.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenTime {
     pieces: Vec<Piece>,

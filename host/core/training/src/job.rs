@@ -248,10 +248,10 @@ impl Job {
                 self.shaping.to_select.insert(key.into());
             } else if group.is_watched() {
                 self.shaping.watched.insert(key.into());
-                self.shaping.to_curtail.insert(key.into());
             }
             self.begun.insert((version, key.into()));
         }
+        self.notice_ends(key);
     }
 
     pub(crate) fn begin(

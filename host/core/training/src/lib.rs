@@ -223,8 +223,8 @@ impl Training {
     fn served(&mut self, name: &str, lineage: u32, version: u64) {
         let job = self.state.jobs.get_mut(name);
         if let Some(job) = job.filter(|job| job.lineage == lineage) {
-            (job.version, job.digest) = (Some(version), None);
-            job.look_at_all();
+            job.weights_changed(version);
+            job.digest = None;
             self.touched.insert(name.into());
         }
     }
@@ -400,8 +400,8 @@ impl Training {
             TrainingEvent::VersionTold {
                 version, digest, ..
             } => {
-                (job.version, job.digest) = (Some(*version), digest.clone());
-                job.look_at_all();
+                job.weights_changed(*version);
+                job.digest.clone_from(digest);
             }
             TrainingEvent::ShapingAnswered { ask, answer, .. } => {
                 commands = job.shaping_answered(name, *ask, answer);

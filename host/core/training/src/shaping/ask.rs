@@ -19,7 +19,7 @@ const MEMBERS_MAX: usize = 4_096;
 
 impl Group {
     /// Members that have ended well.
-    fn ended(&self) -> usize {
+    pub(crate) fn ended(&self) -> usize {
         let members = self.members.values();
         members.filter(|member| member.has_ended_well()).count()
     }
@@ -32,11 +32,8 @@ impl Group {
     /// Whether others run after as many as are trained have ended well.
     pub(crate) fn is_watched(&self) -> bool {
         let size = usize::from(self.size);
-        let ended = || self.ended();
-        self.is_open_to_policy() && self.members.len() > size && {
-            let ended = ended();
-            ended >= size && ended < self.members.len()
-        }
+        let may_lose = self.is_open_to_policy() && self.members.len() > size;
+        may_lose && (size..self.members.len()).contains(&self.ended())
     }
 }
 
@@ -51,6 +48,18 @@ impl Job {
     /// Whether it is to be decided how many members a group samples.
     pub(crate) fn is_unsized(&self, group: &Group) -> bool {
         self.shaping.by_policy && group.shape.sampled == 0 && group.members.is_empty()
+    }
+
+    /// A policy is asked at once when another member of a watched group has ended.
+    pub(crate) fn notice_ends(&mut self, key: &str) {
+        let is_watched = self.shaping.watched.contains(key);
+        let Some(group) = self.groups.get_mut(key).filter(|_| is_watched) else {
+            return;
+        };
+        let ended = group.ended();
+        if std::mem::replace(&mut group.shape.ended, ended) != ended {
+            self.shaping.to_curtail.insert(key.into());
+        }
     }
 
     /// Whether all members of a group have ended well and are to be selected from. Those beyond its
@@ -144,7 +153,8 @@ impl Job {
 
     /// Looks at running members from time to time, as long as a policy may end some.
     fn look(&mut self, now: Timestamp) {
-        let can_cut = self.ready.len() >= self.settings.batch_groups as usize;
+        let is_full = self.ready.len() >= self.settings.batch_groups as usize;
+        let can_cut = is_full && self.shaping.by_policy;
         if can_cut || !self.shaping.watched.is_empty() {
             let at = *self.shaping.look_at.get_or_insert(now + LOOK_EVERY);
             if at <= now {
@@ -157,6 +167,13 @@ impl Job {
             }
         } else {
             self.shaping.look_at = None;
+        }
+    }
+
+    /// Engines have a version: members that run are older from now on.
+    pub(crate) fn weights_changed(&mut self, version: u64) {
+        if self.version.replace(version) != Some(version) {
+            self.look_at_all();
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Shape {
     pub target: u16,
     /// How often members of it were put off.
     pub postponed: u32,
+    /// Members that had ended well when a policy was last to be asked about those that run.
+    pub ended: usize,
     /// A policy was asked, which also selects the members that are trained.
     pub by_policy: bool,
     /// These are selected: the group has no others any more.
@@ -95,7 +97,7 @@ pub struct Shaping {
     pub ask: Option<OpenAsk>,
     /// Groups with all members ended well, whose members are to be selected.
     pub to_select: BTreeSet<Box<str>>,
-    /// Groups of which as many as are trained have ended well, while others run.
+    /// Groups with enough members that have ended well, while others run.
     pub watched: BTreeSet<Box<str>>,
     /// Groups whose running members a policy is to be asked about.
     pub to_curtail: BTreeSet<Box<str>>,
