@@ -167,7 +167,9 @@ async fn failed_and_slow_environments_hold_no_group_up() {
         .map(|member| member["program"].as_str().expect("a name"))
         .collect();
     assert_eq!(programs, ["q1", "q2"]);
-    step(client, "slow", "b").await.refused(409, "member_dropped");
+    step(client, "slow", "b")
+        .await
+        .refused(409, "member_dropped");
     let account = get(client, "").await.ok()["account"].clone();
     let lost = &account["lost"];
     assert_eq!(lost["environment_failed"]["members"], 1);

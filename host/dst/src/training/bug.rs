@@ -284,7 +284,10 @@ impl TrainingBug {
             }),
             Self::AskTwice => {
                 let is_asked = |command: &&Command| {
-                    matches!(command, Command::Training(TrainingCommand::AskShaping { .. }))
+                    matches!(
+                        command,
+                        Command::Training(TrainingCommand::AskShaping { .. })
+                    )
                 };
                 let asked: Vec<_> = commands.iter().filter(is_asked).cloned().collect();
                 commands.extend(asked);

@@ -2,9 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use treadle_policy_runtime::{
-    CallContext, GroupColumns, MemberColumns, ShapingInstance, Verdict,
-};
+use treadle_policy_runtime::{CallContext, GroupColumns, MemberColumns, ShapingInstance, Verdict};
 
 use super::{Answered, Columns, NoAnswer, unknown};
 

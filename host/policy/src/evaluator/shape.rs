@@ -36,7 +36,11 @@ impl PolicyEvaluator {
         if !self.describes(&assignee, function) {
             return None;
         }
-        let rows = question.groups.key.len().max(question.members.program.len());
+        let rows = question
+            .groups
+            .key
+            .len()
+            .max(question.members.program.len());
         let asked = self.ask_slot(&assignee, now_ms, rows, |instance| {
             let instance = instance.as_shaping_mut();
             put_to(instance.ok_or(PolicyFault::NotSupported)?, question, now_ms)

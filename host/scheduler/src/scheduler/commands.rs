@@ -321,7 +321,10 @@ mod tests {
         }
         let outputs = std::iter::from_fn(|| scheduler.poll_output());
         let admitted = |output: &Output| {
-            matches!(output, Output::Training(TrainingCommand::AdmitMember { .. }))
+            matches!(
+                output,
+                Output::Training(TrainingCommand::AdmitMember { .. })
+            )
         };
         assert_eq!(outputs.filter(admitted).count(), 1);
         let events = scheduler.take_records().rows.events;

@@ -209,7 +209,11 @@ impl Group {
             }
             return Ok(true);
         }
-        let is_kept = self.now.kept.as_ref().is_some_and(|kept| kept.contains(program));
+        let is_kept = self
+            .now
+            .kept
+            .as_ref()
+            .is_some_and(|kept| kept.contains(program));
         if self.now.selects && is_kept && !has_other_reason {
             return broken("selection", format!("{program} is selected, and dropped"));
         }

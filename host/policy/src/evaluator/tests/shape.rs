@@ -51,7 +51,11 @@ fn the_policy_of_the_job_shapes_its_groups() {
     assert_eq!(evaluator.shape(&size, 5), None);
     bind(&mut evaluator, &Scope::of("other"), loaded("other", DARTS));
     assert_eq!(evaluator.shape(&size, 5), None);
-    bind(&mut evaluator, &Scope::of("run"), loaded("uniform", UNIFORM));
+    bind(
+        &mut evaluator,
+        &Scope::of("run"),
+        loaded("uniform", UNIFORM),
+    );
     let (policy, answer) = evaluator.shape(&size, 5).expect("an answer");
     assert_eq!(&*policy.0, "uniform");
     let group = Box::from("a");
@@ -81,6 +85,10 @@ fn the_selected_members_are_named() {
     let ShapingAnswer::Selected(groups) = answer else {
         panic!("{answer:?}");
     };
-    let programs: Vec<&str> = groups[0].programs.iter().map(|program| &**program).collect();
+    let programs: Vec<&str> = groups[0]
+        .programs
+        .iter()
+        .map(|program| &**program)
+        .collect();
     assert_eq!((&*groups[0].group, programs), ("a", vec!["p1", "p3"]));
 }
