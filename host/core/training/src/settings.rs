@@ -16,6 +16,10 @@ const REDUNDANCY_MAX: u16 = 2;
 /// Largest such factor.
 pub const REDUNDANCY_MOST: u16 = 16;
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn is_default_redundancy(factor: &u16) -> bool {
     *factor == REDUNDANCY_MAX
 }

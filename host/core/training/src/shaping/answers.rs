@@ -172,7 +172,7 @@ impl Job {
                 named
             } else {
                 let first = in_order(group).into_iter().take(size);
-                first.map(|(program, _)| program.clone()).collect()
+                first.map(|(program, _)| Box::from(program)).collect()
             };
             self.withdraw(key);
             commands.extend(self.keep_only(key, &chosen));

@@ -132,13 +132,13 @@ impl Job {
         if !self.shaping.to_curtail.is_empty() {
             return Some((ShapingPurpose::Curtail, first(&self.shaping.to_curtail)));
         }
-        let is_next = |key: &&Box<str>| {
-            let group = self.groups.get(*key);
+        let is_next = |key: &str| {
+            let group = self.groups.get(key);
             let could_begin = self.wait_for_others(key).is_none();
             could_begin && group.is_some_and(|group| self.is_unsized(group))
         };
         let mut held = self.held.keys().filter(|_| self.shaping.by_policy);
-        let first = held.find(is_next)?;
+        let first = held.find(|key| is_next(key))?;
         // Those that are next in the queue too: how many all sample together is decided at once.
         let most = (self.settings.batch_groups as usize).clamp(1, GROUPS_MAX);
         let open = self.open.iter().map(|(_, _, key)| key);
@@ -219,7 +219,7 @@ impl Job {
             };
             let until = member.ended.unwrap_or(now);
             let lag = version.saturating_sub(member.version);
-            members.program.push(program.clone());
+            members.program.push(program.into());
             members.group.push(row);
             members.state.push(match member.end {
                 None => 0,
@@ -235,8 +235,11 @@ impl Job {
 }
 
 /// The members of a group in the order in which they began.
-pub(crate) fn in_order(group: &Group) -> Vec<(&Box<str>, &Member)> {
-    let mut members: Vec<_> = group.members.iter().collect();
+pub(crate) fn in_order(group: &Group) -> Vec<(&str, &Member)> {
+    let members = group.members.iter();
+    let mut members: Vec<_> = members
+        .map(|(program, member)| (&**program, member))
+        .collect();
     members.sort_by_key(|(program, member)| (member.begun, *program));
     members
 }

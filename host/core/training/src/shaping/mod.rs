@@ -158,7 +158,9 @@ impl Training {
     pub(crate) fn policies_bound(&mut self, shaped: &BoundJobs) {
         self.shaped = shaped.clone();
         let jobs: Vec<Box<str>> = self.state.jobs.keys().cloned().collect();
-        jobs.iter().for_each(|name| self.shape_job(name));
+        for name in jobs {
+            self.shape_job(&name);
+        }
     }
 
     /// A policy shapes a job's groups, or none does any more.
