@@ -23,12 +23,12 @@ fn run(settings: JobSettings) -> Run {
 
 impl Run {
     fn bind(&mut self, shapes: bool) {
-        let mut shaped = BoundJobs::default();
-        shaped.scopes.insert(EVERYONE.into(), shapes);
+        let mut jobs = BoundJobs::default();
+        jobs.scopes.insert(EVERYONE.into(), shapes);
         self.notice(&Notice::PoliciesBound {
             ranked: BoundJobs::default(),
             placed: BoundJobs::default(),
-            shaped,
+            jobs,
         });
     }
 
