@@ -84,7 +84,6 @@ impl Batch {
             + self.workers.len()
             + self.decisions.len()
             + self.bindings.len()
-            + self.weights.len()
             + self.actions.len()
             + self.rewards.len()
     }
@@ -99,7 +98,6 @@ impl Batch {
             workers,
             decisions,
             bindings,
-            weights,
             actions,
             rewards,
         } = later;
@@ -109,7 +107,6 @@ impl Batch {
         self.workers.extend(workers);
         self.decisions.extend(decisions);
         self.bindings.extend(bindings);
-        self.weights.extend(weights);
         self.actions.extend(actions);
         self.rewards.extend(rewards);
     }

@@ -28,7 +28,7 @@ impl Run {
         self.notice(&Notice::PoliciesBound {
             ranked: BoundJobs::default(),
             placed: BoundJobs::default(),
-            jobs,
+            shaped: jobs,
         });
     }
 
