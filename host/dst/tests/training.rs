@@ -107,7 +107,7 @@ fn each_rule_of_training_runs_finds_a_bug() {
 }
 
 const BUGS: &[(TrainingBug, u64, &str)] = &[
-    (TrainingBug::LagOneMore, 40, "lag"),
+    (TrainingBug::LagOneMore, 150, "lag"),
     (TrainingBug::PaceOneMore, 40, "pace"),
     (TrainingBug::BatchOneLess, 20, "batch-size"),
     (TrainingBug::KeepStale, 40, "cut"),
