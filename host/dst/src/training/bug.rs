@@ -142,11 +142,13 @@ impl TrainingBug {
             (Self::IgnoreSampleVersion, TrainingEvent::MemberEnded { report, .. }) => {
                 report.version = None;
             }
-            (Self::SelectOthers, TrainingEvent::ShapingAnswered { answer, .. }) => {
-                if let ShapingAnswer::Selected(groups) = answer {
-                    groups.clear();
-                }
-            }
+            (
+                Self::SelectOthers,
+                TrainingEvent::ShapingAnswered {
+                    answer: ShapingAnswer::Selected(groups),
+                    ..
+                },
+            ) => groups.clear(),
             _ => {}
         }
         Some(event)

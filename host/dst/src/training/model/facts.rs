@@ -51,6 +51,10 @@ impl Member {
 }
 
 /// A group that is in no batch.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact that rules ask about"
+)]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     pub(super) size: usize,
