@@ -67,7 +67,7 @@ pub enum Notice {
         /// Those whose training runs a policy shapes.
         shaped: BoundJobs,
     },
-    /// A program's first token was sampled.
+    /// The first token of a step of a program was sampled.
     FirstToken {
         /// Its key.
         program: Box<str>,

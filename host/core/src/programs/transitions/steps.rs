@@ -107,12 +107,7 @@ impl Programs {
                 s.steps_time_before = Some(w.speeds.steps_time(now, w.running_steps));
             }
             self.account(program);
-            if let Some(p) = self
-                .state
-                .live
-                .get(&program)
-                .filter(|p| p.steps_finished == 0)
-            {
+            if let Some(p) = self.state.live.get(&program) {
                 let program = p.key.clone();
                 self.notices.push_back(Notice::FirstToken { program });
             }
