@@ -44,4 +44,7 @@ export type WindowSpec = Schemas["WindowSpec"];
 export type Health = Schemas["Health"];
 export type KeptBody = Schemas["KeptBody"];
 export type Scope = Schemas["Scope"];
+export type JobWeights = Schemas["JobWeightsView"];
+export type WeightsView = Schemas["WeightsView"];
+export type HoldingView = Schemas["HoldingView"];
 export type Whoami = Schemas["Whoami"];

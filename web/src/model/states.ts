@@ -15,7 +15,20 @@ export type State =
   | "failed"
   | "finished"
   | "silent"
-  | "life";
+  | "life"
+  | EngineState;
+
+/** States of an engine by its weights. */
+type EngineState =
+  | "held"
+  | "preparing"
+  | "pausing"
+  | "loading"
+  | "verifying"
+  | "clearing"
+  | "awaiting"
+  | "resuming"
+  | "fenced";
 
 interface StateInfo {
   label: string;
@@ -37,6 +50,21 @@ export const STATES: Record<State, StateInfo> = {
   finished: { label: "Finished", meaning: "It is over." },
   silent: { label: "Silent", meaning: "Its client has sent nothing for a long time." },
   life: { label: "Life", meaning: "A program from its beginning to its end, whatever it did." },
+  held: { label: "Serves", meaning: "The engine serves the version that it holds." },
+  preparing: {
+    label: "Prepare",
+    meaning: "The engine is asked whether it can be loaded, and serves meanwhile.",
+  },
+  pausing: {
+    label: "Cut and pause",
+    meaning: "No step begins; steps that were cut end, and the engine is paused.",
+  },
+  loading: { label: "Load", meaning: "The paused engine loads the version." },
+  verifying: { label: "Verify", meaning: "The engine proves which version it has." },
+  clearing: { label: "Clear", meaning: "Caches of other weights are cleared." },
+  awaiting: { label: "Loaded", meaning: "The engine has the version and waits for the others." },
+  resuming: { label: "Resume", meaning: "The engine is told to generate again." },
+  fenced: { label: "Fenced", meaning: "The engine gets no steps because of its weights." },
 };
 
 /** The uses of KV memory in the ledger, bottom to top, with the state whose colour they have. */

@@ -8,6 +8,8 @@ import type { State } from "./states";
 export interface Span extends Interval {
   state: State;
   label: string;
+  /** Its colour, if it is not that of its state. */
+  token?: string;
   /** The step that it belongs to. */
   step?: number;
   /** The program that it stands for. */

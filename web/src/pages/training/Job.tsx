@@ -1,16 +1,18 @@
 // One training job: how far it is, who waits, what it left out, its groups and its batches.
 import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { isGone, type TrainingJob, trainingJob } from "../../api/training";
 import { count, plural } from "../../format/number";
 import { sentence } from "../../format/text";
 import { rewardText } from "../../model/training";
 import { Icon } from "../../ui/Icon";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
+import { Tabs } from "../../ui/Tabs";
 import { Text } from "../../ui/Text";
 import { Account, Domains } from "./Account";
 import { Batches } from "./Batches";
 import { Groups } from "./Groups";
+import { Weights } from "./Weights";
 
 export function Job() {
   const { job } = useParams({ from: "/training/$job" });
@@ -45,6 +47,8 @@ export function Unknown({ job }: { job: string }) {
 
 function Known({ job }: { job: TrainingJob }) {
   const { model } = job.settings;
+  const { tab } = useSearch({ from: "/training/$job" });
+  const navigate = useNavigate({ from: "/training/$job" });
   return (
     <div className="page">
       <nav aria-label="Breadcrumb" className="crumbs">
@@ -60,6 +64,28 @@ function Known({ job }: { job: TrainingJob }) {
       </PageHead>
       <Figures job={job} />
       <Waits job={job} />
+      <Tabs
+        label="Parts of the job"
+        value={tab === "weights" ? "weights" : "run"}
+        onChange={(next) =>
+          void navigate({
+            search: (old) => ({ ...old, tab: next === "run" ? undefined : next }),
+            replace: true,
+            resetScroll: false,
+          })
+        }
+        tabs={[
+          { id: "run", label: "Batches and groups", content: <Run job={job} /> },
+          { id: "weights", label: "Weights", content: <Weights job={job} /> },
+        ]}
+      />
+    </div>
+  );
+}
+
+function Run({ job }: { job: TrainingJob }) {
+  return (
+    <>
       <Batches job={job} />
       <Groups job={job} />
       <div className="grid-side">
@@ -67,7 +93,7 @@ function Known({ job }: { job: TrainingJob }) {
         <Settings job={job} />
       </div>
       <Domains account={job.account} />
-    </div>
+    </>
   );
 }
 

@@ -13,7 +13,8 @@ import { Icon } from "../../ui/Icon";
 import { Meter } from "../../ui/Meter";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
-import { abilitiesOf } from "./parts";
+import { Fenced } from "./Fenced";
+import { abilitiesOf, stateOf } from "./parts";
 import { StateBadge } from "./StateBadge";
 import { WorkerActions } from "./WorkerActions";
 
@@ -32,7 +33,9 @@ export function WorkerDetail({ worker }: { worker: WorkerView }) {
         </>
       }
     >
-      {worker.problem ? (
+      {stateOf(worker) === "fenced" ? (
+        <Fenced worker={worker} />
+      ) : worker.problem ? (
         <p className="problem" role="status">
           <Icon name="warning" />
           <span>

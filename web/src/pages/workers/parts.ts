@@ -38,15 +38,22 @@ export function stateOf(worker: WorkerView): string {
   return worker.state ?? "active";
 }
 
+/** Workers of one address: an engine with ranks has several, and its weights are those of all. */
+export function sameEngine(worker: WorkerView, workers: WorkerView[]): number[] {
+  const address = ({ url }: WorkerView) => url.split("#")[0];
+  return workers.filter((one) => address(one) === address(worker)).map((one) => Number(one.id));
+}
+
 /** Tone and meaning of each state. */
 export const WORKER_STATES: Record<
   string,
-  { tone: "neutral" | "good" | "warn" | "accent"; meaning: string }
+  { tone: "neutral" | "good" | "warn" | "bad" | "accent"; meaning: string }
 > = {
   active: { tone: "neutral", meaning: "It gets programs." },
   cordoned: { tone: "warn", meaning: "It gets no more programs; those that it has stay." },
   draining: { tone: "warn", meaning: "It gets no more programs; those that it has leave it." },
   asleep: { tone: "warn", meaning: "Its engine sleeps: it gets no steps until it is woken." },
   paused: { tone: "warn", meaning: "Its engine is paused: it gets no steps until it resumes." },
+  fenced: { tone: "bad", meaning: "It gets no steps because of its weights." },
   drained: { tone: "accent", meaning: "No program is left on it: it can be removed." },
 };

@@ -18,7 +18,7 @@ export function HoverCard({ hover, width }: { hover: Hover; width: number }) {
       {span ? (
         <>
           <div className="state">
-            <span className={`swatch state-${span.state}`} aria-hidden="true" />
+            <span className={`swatch state-${span.token ?? span.state}`} aria-hidden="true" />
             <strong>{STATES[span.state].label}</strong>
             {span.step === undefined ? null : <span className="dim">step {span.step}</span>}
           </div>

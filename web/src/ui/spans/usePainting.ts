@@ -4,9 +4,9 @@ import type { Span } from "../../model/timeline";
 import { colorOf, useColorVersion } from "../theme";
 import { type Picture, paint } from "./paint";
 
-/** The colour of a span's state. */
+/** The colour of a span: that of its state, or its own. */
 export function stateColor(span: Span): string {
-  return colorOf(`state-${span.state}`);
+  return colorOf(`state-${span.token ?? span.state}`);
 }
 
 export function usePainting(canvas: RefObject<HTMLCanvasElement | null>, picture: Picture): void {
