@@ -1,6 +1,6 @@
 // Tests of the built console over a daemon with a running workload. They change it: they bind a
-// policy, make and revoke a token, run an action, declare a training job, and open programs with
-// hostile names and messages.
+// policy, make and revoke a token, run an action, declare training jobs, load weights, and open
+// programs with hostile names and messages.
 // Some start daemons of their own, to kill one, beside a stand-in for an identity provider, and in a
 // demo: TREADLE or --binary says which, target/debug/treadle otherwise.
 //
@@ -13,6 +13,7 @@ import "./restart.mjs";
 import "./oidc.mjs";
 import "./admin.mjs";
 import "./training.mjs";
+import "./weights.mjs";
 import "./tour.mjs";
 import "./demo.mjs";
 import "./whatif.mjs";

@@ -4,7 +4,7 @@ import type { HoldingView, JobWeights, WeightsView } from "../api/types";
 import { type Interval, union } from "./scale";
 import type { State } from "./states";
 import type { Lane, Span } from "./timeline";
-import { isSame } from "./weightsEngine";
+import { isSame, STATE_OF, type WeightsCall } from "./weightsEngine";
 import type { WeightsHistory, WeightsUpdate } from "./weightsReplay";
 
 /** Colours of versions in their order. */
@@ -31,15 +31,6 @@ export function versionText(weights: WeightsView | null | undefined): string {
   return lineage > 0 ? `version ${version} of lineage ${lineage}` : `version ${version}`;
 }
 
-const CALL_STATES: Record<string, State> = {
-  prepare: "preparing",
-  pause: "pausing",
-  apply: "loading",
-  verify: "verifying",
-  clear: "clearing",
-  resume: "resuming",
-};
-
 export interface PhaseText {
   state: State;
   label: string;
@@ -47,7 +38,7 @@ export interface PhaseText {
 
 /** How far an engine is, in words. */
 export function phaseOf({ state, call, fenced }: HoldingView): PhaseText {
-  const called = CALL_STATES[call ?? ""];
+  const called = call ? STATE_OF[call as WeightsCall] : undefined;
   if (called && (called !== "preparing" || !fenced))
     return { state: called, label: `${state}, ${call} under way` };
   if (state === "ready") return { state: fenced ? "pausing" : "preparing", label: "ready" };
@@ -177,13 +168,14 @@ export function lanesOf(
   });
   const from = Math.min(...around.map((one) => one.from));
   const to = isNewest ? now : Math.max(...around.map((one) => one.to));
-  const lanes = [...history.engines].map(([worker, spans]) => ({
-    id: String(worker),
-    label: nameOf(String(worker)),
-    spans: spans
-      .filter((span) => span.to > from && span.from < to)
-      .map((one) => cut(one, from, to)),
-  }));
+  const lanes = [...history.engines].map(([worker, spans]) => {
+    const lasting = spans.map((span) =>
+      span.open ? { ...span, to: Math.max(span.to, now) } : span,
+    );
+    const inSight = lasting.filter((span) => span.to > from && span.from < to);
+    const label = nameOf(String(worker));
+    return { id: String(worker), label, spans: inSight.map((one) => cut(one, from, to)) };
+  });
   const changing = lanes.flatMap(({ spans }) => spans.filter((span) => span.state !== "held"));
   const busy = union([...around, ...changing].map((one) => cut(one, from, to)));
   return { from, to: Math.max(to, from + 1), lanes, busy };

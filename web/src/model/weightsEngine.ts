@@ -1,6 +1,7 @@
 // What one engine holds, found again from how its calls ended, as the core's machine of weights
 // finds it (host/core/weights/src/holding.rs): the journal has answers, and not which call each is of.
 import type { WeightsView } from "../api/types";
+import type { State } from "./states";
 
 export type WeightsCall = "prepare" | "pause" | "apply" | "verify" | "clear" | "resume";
 export type WeightsPhase =
@@ -11,6 +12,16 @@ export type WeightsPhase =
   | "resuming"
   | "torn"
   | "unknown";
+
+/** What an engine does during each call. */
+export const STATE_OF: Record<WeightsCall, State> = {
+  prepare: "preparing",
+  pause: "pausing",
+  apply: "loading",
+  verify: "verifying",
+  clear: "clearing",
+  resume: "resuming",
+};
 
 interface Checksum {
   layout: string;

@@ -1,7 +1,6 @@
 // The versions that a job's engines held over time and the updates between them, found again from
 // the journal in the order of host/core/weights/src/update.rs.
 import type { EventView, WeightsView } from "../api/types";
-import type { State } from "./states";
 import type { Span } from "./timeline";
 import {
   type CallAnswer,
@@ -9,6 +8,7 @@ import {
   compare,
   Engine,
   isSame,
+  STATE_OF,
   type WeightsCall,
 } from "./weightsEngine";
 
@@ -94,6 +94,10 @@ class Replay {
   updates: WeightsUpdate[] = [];
   private tracks = new Map<number, Track>();
   private update: Running | null = null;
+  /** Something changed for engines that nothing was heard of. */
+  private isFurther = false;
+  /** Engines that are called later. */
+  private resting = new Set<number>();
   private serving: WeightsView | null = null;
   private checksums: Checksums = new Map();
   private begun = false;
@@ -111,12 +115,12 @@ class Replay {
     if (kind === "worker_lost") this.lose(body.worker, "it did not answer", now);
     if (kind === "worker_removed") this.remove(body.worker, now);
     if (kind === "daemon_restarted") this.restart(now);
-    this.settle(now);
+    this.settle(now, kind === "weights_call_ended" ? body.worker : null);
   }
 
   /** Ends spans that are under way with the present. */
   close(): void {
-    if (this.begun) this.settle(this.input.now);
+    if (this.begun) this.settle(this.input.now, null);
     for (const { spans } of this.tracks.values()) {
       const last = spans.at(-1);
       if (last?.open) last.to = Math.max(last.from, this.input.now);
@@ -168,7 +172,9 @@ class Replay {
   private participants(at: number): { workers: Set<number>; isOver: boolean } {
     const workers = new Set<number>();
     const answers = new Map<number, number>();
-    for (const { kind, event } of this.input.events.slice(at + 1)) {
+    const { events } = this.input;
+    for (let later = at + 1; later < events.length; later += 1) {
+      const { kind, event } = events[later] as EventView;
       if (ENDS.includes(kind)) return { workers, isOver: true };
       if (kind !== "weights_call_ended") continue;
       const { worker } = event as unknown as EventBody;
@@ -210,7 +216,9 @@ class Replay {
   }
 
   private leaveBehind(worker: number, cause: string): void {
-    if (this.update?.workers.delete(worker)) this.update.row.behind.set(worker, cause);
+    if (!this.update?.workers.delete(worker)) return;
+    this.update.row.behind.set(worker, cause);
+    this.isFurther = true;
   }
 
   private lose(worker: number, cause: string, now: number): void {
@@ -251,15 +259,29 @@ class Replay {
     this.begun = false;
   }
 
-  /** Takes the update as far as it can go, and makes the calls that are due. */
-  private settle(now: number): void {
-    while (this.update && this.advance(this.update, now));
-    for (const [id, track] of this.tracks) {
-      const { engine } = track;
-      const due = engine.call === null && now >= engine.restsUntil ? this.due(engine, id) : null;
-      if (due) engine.begin(due.call, due.weights);
-      this.record(id, track, now);
-    }
+  /**
+   * Takes the update as far as it can go, and makes the calls that are due. If only a call of
+   * `worker` ended, the others stay as they are unless the update came further.
+   */
+  private settle(now: number, worker: number | null): void {
+    const before = this.update;
+    while (this.update && this.advance(this.update, now)) this.isFurther = true;
+    const isOne = worker !== null && !this.isFurther && this.update === before;
+    this.isFurther = false;
+    for (const id of isOne ? [worker, ...this.resting] : [...this.tracks.keys()])
+      this.settleEngine(id, now);
+  }
+
+  private settleEngine(id: number, now: number): void {
+    const track = this.tracks.get(id);
+    if (!track) return;
+    const { engine } = track;
+    const rests = now < engine.restsUntil;
+    const due = engine.call === null && !rests ? this.due(engine, id) : null;
+    if (due) engine.begin(due.call, due.weights);
+    if (rests) this.resting.add(id);
+    else this.resting.delete(id);
+    this.record(id, track, now);
   }
 
   /** Whether the update came a stage further. */
@@ -267,35 +289,42 @@ class Replay {
     const { row } = update;
     const own = [...update.workers].map((id) => this.track(id).engine);
     if (row.stage === "preparing") return this.prepared(update, own, now);
-    const [next] = update.workers;
-    const turn = row.rolling ? own.slice(0, 1) : own;
-    const isAt = (engine: Engine) =>
-      engine.call === null &&
-      (engine.serves(row.weights) ||
-        (engine.phase === "resuming" && isSame(engine.loading, row.weights)));
     if (own.length === 0) {
       this.end(now);
       return false;
     }
-    if (row.stage === "loading") {
-      if (!turn.every(isAt)) return false;
-      const { differing, agreed } = compare(turn);
-      row.stage = "resuming";
-      update.checksums = new Map([...update.checksums, ...agreed]);
-      for (const engine of differing) {
-        engine.tear(now);
-        for (const [id, track] of this.tracks)
-          if (track.engine === engine) this.leaveBehind(id, engine.cause ?? "");
-      }
-      return true;
+    const turn = row.rolling ? own.slice(0, 1) : own;
+    return row.stage === "loading"
+      ? this.loaded(update, turn, now)
+      : this.resumed(update, turn, now);
+  }
+
+  private loaded(update: Running, turn: Engine[], now: number): boolean {
+    const { row } = update;
+    if (!turn.every((engine) => isLoaded(engine, row.weights))) return false;
+    const { differing, agreed } = compare(turn);
+    row.stage = "resuming";
+    update.checksums = new Map([...update.checksums, ...agreed]);
+    for (const [id, { engine }] of this.tracks) {
+      if (!differing.includes(engine)) continue;
+      engine.tear(now);
+      this.leaveBehind(id, engine.cause ?? "");
     }
-    if (!turn.every((engine) => engine.serves(row.weights))) return false;
-    if (!row.rolling || next === undefined) this.end(now);
-    else {
-      update.workers.delete(next);
-      row.stage = "loading";
+    return true;
+  }
+
+  private resumed({ row, workers }: Running, turn: Engine[], now: number): boolean {
+    const serve = turn.every((engine) => engine.serves(row.weights));
+    if (!row.rolling) {
+      if (serve) this.end(now);
+      return false;
     }
-    return this.update !== null;
+    const isCalled = turn.some((engine) => engine.call !== null);
+    if (isCalled || turn.some((engine) => isLoaded(engine, row.weights))) return false;
+    const [next] = workers;
+    if (serve && next !== undefined) workers.delete(next);
+    row.stage = "loading";
+    return true;
   }
 
   private prepared(update: Running, own: Engine[], now: number): boolean {
@@ -389,6 +418,11 @@ class Replay {
   }
 }
 
+/** Whether an engine has proven the version, and has to generate again. */
+function isLoaded(engine: Engine, weights: WeightsView): boolean {
+  return engine.call === null && engine.phase === "resuming" && isSame(engine.loading, weights);
+}
+
 interface Due {
   call: WeightsCall;
   weights: WeightsView;
@@ -400,15 +434,6 @@ interface EventBody {
   worker: number;
   answer: CallAnswer;
 }
-
-const STATE_OF: Record<WeightsCall, State> = {
-  prepare: "preparing",
-  pause: "pausing",
-  apply: "loading",
-  verify: "verifying",
-  clear: "clearing",
-  resume: "resuming",
-};
 
 const WORDS: Record<WeightsCall, string> = {
   prepare: "is asked about",

@@ -20,14 +20,18 @@ export function Weights({ job: { job } }: { job: TrainingJob }) {
   const { data: weights, error, refetch, dataUpdatedAt } = useQuery(jobWeights(job));
   const events = useQuery(weightsEvents(job));
   useRefresh(job);
-  const seen = weights === undefined ? undefined : (events.data?.events ?? null);
+  const seen = events.data?.events;
+  const workers = weights?.workers.map(({ worker }) => worker).join() ?? "";
+  const history = useMemo(() => {
+    const known = workers === "" ? [] : workers.split(",").map(Number);
+    const now = seen?.at(-1)?.at_us ?? 0;
+    return replayWeights({ events: seen ?? [], workers: known, now, tokenOf: versionToken });
+  }, [seen, workers]);
   const view = useMemo(() => {
-    if (weights === undefined || seen === undefined) return null;
-    const now = dataUpdatedAt === 0 ? 0 : journalNow();
-    const workers = weights?.workers.map(({ worker }) => worker) ?? [];
-    const history = replayWeights({ events: seen ?? [], workers, now, tokenOf: versionToken });
+    if (weights === undefined || dataUpdatedAt === 0) return null;
+    const now = journalNow();
     return { history, rows: updateRows(history, weights, now), now };
-  }, [weights, seen, dataUpdatedAt]);
+  }, [weights, history, dataUpdatedAt]);
   if (error && weights === undefined) return <Failure error={error} retry={() => void refetch()} />;
   if (weights === undefined || !view || events.isPending) return <Loading rows={6} />;
   if (!weights && view.rows.length === 0) return <None job={job} />;
