@@ -299,6 +299,8 @@ impl Core {
             return Ok(());
         };
         match event {
+            // Its trainer loads the weights, and reports their versions.
+            _ if weights.driven => Ok(()),
             TrainingEvent::VersionTold { job, .. } => Err(TrainingError::Loaded(job.clone())),
             TrainingEvent::JobRemoved { job } if weights.update.is_some() => {
                 Err(TrainingError::Loading(job.clone()))

@@ -59,10 +59,7 @@ pub(crate) fn refused_weights(error: &PublishError) -> Response {
             let message = format!("{worker} has the weights of another job; release them first");
             (ErrorCode::WeightsConflict, message)
         }
-        WeightsError::Busy(_)
-        | WeightsError::Falls { .. }
-        | WeightsError::Conflict(_)
-        | WeightsError::OtherEngines => (ErrorCode::WeightsConflict, error.to_string()),
+        _ => (ErrorCode::WeightsConflict, error.to_string()),
     };
     refuse(code, message)
 }

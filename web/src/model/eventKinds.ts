@@ -61,6 +61,8 @@ export const EVENT_KINDS = [
   "version_told",
   "weights_call_ended",
   "weights_published",
+  "weights_relay_ended",
+  "weights_relayed",
   "weights_released",
   "worker_added",
   "worker_capacity_read",

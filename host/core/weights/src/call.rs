@@ -43,6 +43,17 @@ pub struct Checksum {
     pub value: Box<str>,
 }
 
+impl Answer {
+    /// The answer as it counts if the software's word for whole weights does, or does not.
+    pub(crate) fn believed_as_whole(&self, believed: bool) -> Self {
+        let mut answer = self.clone();
+        if let Self::Reports { whole, .. } = &mut answer {
+            *whole &= believed;
+        }
+        answer
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,8 +1,10 @@
 //! What is refused before it becomes an event.
 
 use crate::event::WeightsEvent;
+use crate::holding::{Holding, Phase};
 use crate::job::JobWeights;
 use crate::state::State;
+use crate::trainer::{Extent, TrainerCall};
 use crate::version::Weights;
 use crate::{Engines, WeightsMachine};
 use std::collections::BTreeSet;
@@ -62,6 +64,47 @@ pub enum WeightsError {
     /// A plan that is out of bounds.
     #[error("`quorum` is at most {QUORUM_MAX}, and `ready_s` is from 1 to {READY_MAX_S} seconds")]
     Plan,
+    /// A trainer loads the job's weights.
+    #[error(
+        "a trainer updates the engines of the job through treadle; release the job's weights first \
+         to publish versions"
+    )]
+    Driven,
+    /// treadle loads the job's weights.
+    #[error(
+        "treadle loads the weights of the job; publish the version, or release the job's weights \
+         first to update its engines by their own protocols"
+    )]
+    Loads,
+    /// A call of the trainer is under way.
+    #[error("another call to {0} is under way; wait for its answer, and don't repeat it")]
+    Calls(WorkerId),
+    /// An engine that generates.
+    #[error("{0} is not paused; pause it first, so that no token is sampled from a mixture")]
+    NotPaused(WorkerId),
+    /// An end without a beginning.
+    #[error("no update of {0} has begun; begin one, and send it all of the weights")]
+    NotBegun(WorkerId),
+    /// An update that was begun and has not ended.
+    #[error(
+        "an update of {0} has begun and has not ended, so its weights are a mixture; end it, or \
+         pause the engine and update it as a whole"
+    )]
+    Unfinished(WorkerId),
+    /// An engine whose weights may be a mixture.
+    #[error(
+        "{worker} does not generate, because its weights may be a mixture: {cause}; pause it and \
+         update it as a whole, or restart it"
+    )]
+    Torn {
+        /// The engine.
+        worker: WorkerId,
+        /// Why.
+        cause: Box<str>,
+    },
+    /// Two names for one update.
+    #[error("other engines have this update as version `{0}`; give all the same name")]
+    OtherVersion(Box<str>),
     /// treadle does not load the job's weights.
     #[error("treadle loads no weights for job `{0}`; publish a version first")]
     NoWeights(Box<str>),
@@ -89,7 +132,12 @@ impl WeightsMachine {
                 None => Err(WeightsError::NoWeights(job.clone())),
                 Some(known) => known.check_idle(),
             },
-            WeightsEvent::WeightsCallEnded { .. } => Ok(()),
+            WeightsEvent::WeightsRelayed {
+                job, worker, call, ..
+            } => self.state.check_called(job, *worker, call, engines),
+            WeightsEvent::WeightsCallEnded { .. } | WeightsEvent::WeightsRelayEnded { .. } => {
+                Ok(())
+            }
         }
     }
 }
@@ -102,6 +150,9 @@ impl State {
         let Some(job) = self.jobs.get(job) else {
             return Ok(());
         };
+        if job.driven {
+            return Err(WeightsError::Driven);
+        }
         if let Some(update) = job.update.as_ref().filter(|u| u.weights != *weights) {
             return Err(WeightsError::Busy(update.weights.version));
         }
@@ -126,24 +177,11 @@ impl State {
         engines: &dyn Engines,
     ) -> Result<(), WeightsError> {
         let present: BTreeSet<WorkerId> = engines.engines().into_iter().collect();
-        let owner = |worker: &WorkerId| {
-            let holding = self.holdings.get(worker)?;
-            let is_loaded = self.jobs.contains_key(&holding.job);
-            is_loaded.then_some(&holding.job)
-        };
         for worker in workers {
-            if !present.contains(worker) {
-                return Err(WeightsError::UnknownWorker(*worker));
-            }
-            if let Some(other) = owner(worker).filter(|owner| ***owner != *job) {
-                return Err(WeightsError::OtherJob {
-                    worker: *worker,
-                    job: other.clone(),
-                });
-            }
+            self.check_owner(job, *worker, &present)?;
         }
         let named: BTreeSet<WorkerId> = workers.iter().copied().collect();
-        let is_own = |w: &&WorkerId| owner(w).is_none_or(|owner| **owner == *job);
+        let is_own = |w: &&WorkerId| self.owner(**w).is_none_or(|owner| *owner == *job);
         let own: BTreeSet<WorkerId> = match self.jobs.get(job) {
             Some(known) if !known.all => self.of_job(job).map(|(worker, _)| worker).collect(),
             None if !named.is_empty() => named.clone(),
@@ -163,10 +201,99 @@ impl State {
     }
 }
 
+impl State {
+    /// The job whose weights an engine has.
+    pub fn owner(&self, worker: WorkerId) -> Option<&str> {
+        let holding = self.holdings.get(&worker)?;
+        let is_loaded = self.jobs.contains_key(&holding.job);
+        is_loaded.then_some(&holding.job)
+    }
+
+    fn check_owner(
+        &self,
+        job: &str,
+        worker: WorkerId,
+        present: &BTreeSet<WorkerId>,
+    ) -> Result<(), WeightsError> {
+        if !present.contains(&worker) {
+            return Err(WeightsError::UnknownWorker(worker));
+        }
+        match self.owner(worker).filter(|owner| *owner != job) {
+            Some(other) => Err(WeightsError::OtherJob {
+                worker,
+                job: other.into(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_called(
+        &self,
+        job: &str,
+        worker: WorkerId,
+        call: &TrainerCall,
+        engines: &dyn Engines,
+    ) -> Result<(), WeightsError> {
+        let present: BTreeSet<WorkerId> = engines.engines().into_iter().collect();
+        self.check_owner(job, worker, &present)?;
+        if let Some(name) = call.name() {
+            if !(1..=WEIGHTS_BYTES_MAX).contains(&name.len()) {
+                return Err(WeightsError::Name);
+            }
+            let update = self.jobs.get(job).and_then(|job| job.update.as_ref());
+            if let Some(update) = update.filter(|u| *u.weights.name != *name && self.is_fixed(job))
+            {
+                return Err(WeightsError::OtherVersion(update.weights.name.clone()));
+            }
+        }
+        if self.jobs.get(job).is_some_and(|known| !known.driven) {
+            return Err(WeightsError::Loads);
+        }
+        match self.holdings.get(&worker) {
+            Some(holding) => holding.check_called(worker, call),
+            None if matches!(call, TrainerCall::Pause { .. } | TrainerCall::Resume) => Ok(()),
+            None => Err(WeightsError::NotPaused(worker)),
+        }
+    }
+}
+
+impl Holding {
+    fn check_called(&self, worker: WorkerId, call: &TrainerCall) -> Result<(), WeightsError> {
+        let trainer = self.trainer.clone().unwrap_or_default();
+        let is_resuming = self.phase == Phase::Resuming && self.call.is_some();
+        if trainer.call.is_some() || is_resuming && *call != TrainerCall::Resume {
+            return Err(WeightsError::Calls(worker));
+        }
+        let torn = || WeightsError::Torn {
+            worker,
+            cause: self.cause.clone().unwrap_or_default(),
+        };
+        let is_torn = matches!(self.phase, Phase::Torn | Phase::Unknown);
+        let is_paused = !is_torn && self.phase != Phase::Held;
+        match call {
+            TrainerCall::Pause { .. } => Ok(()),
+            TrainerCall::Resume | TrainerCall::Part { .. } | TrainerCall::End { .. } if is_torn => {
+                Err(torn())
+            }
+            TrainerCall::Resume if !is_paused => Ok(()),
+            TrainerCall::Resume => match trainer.extent {
+                Extent::Open => Err(WeightsError::Unfinished(worker)),
+                Extent::Nothing if !self.sound => Err(torn()),
+                Extent::Nothing | Extent::All => Ok(()),
+            },
+            _ if !is_paused => Err(WeightsError::NotPaused(worker)),
+            TrainerCall::End { .. } if trainer.extent == Extent::Nothing => {
+                Err(WeightsError::NotBegun(worker))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl JobWeights {
-    /// Checks that no update is under way.
+    /// Checks that no update of treadle's is under way.
     pub(crate) fn check_idle(&self) -> Result<(), WeightsError> {
-        match &self.update {
+        match self.update.as_ref().filter(|_| !self.driven) {
             Some(update) => Err(WeightsError::Busy(update.weights.version)),
             None => Ok(()),
         }

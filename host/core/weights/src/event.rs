@@ -1,6 +1,7 @@
 //! What happened to the weights of engines.
 
 use crate::call::Answer;
+use crate::trainer::TrainerCall;
 use crate::version::Weights;
 use serde::{Deserialize, Serialize};
 use treadle_machine::kinds;
@@ -56,6 +57,30 @@ pub enum WeightsEvent {
         /// How.
         answer: Answer,
     },
+    /// A trainer's call to an engine is about to be passed on.
+    WeightsRelayed {
+        /// The job.
+        job: Box<str>,
+        /// The engine.
+        worker: WorkerId,
+        /// The lineage that the job's run is in; 0 without a run.
+        #[serde(default)]
+        lineage: u32,
+        /// The trainer calls all engines: those that come later are the job's too.
+        #[serde(default)]
+        all: bool,
+        /// The call.
+        call: TrainerCall,
+    },
+    /// A trainer's call to an engine ended.
+    WeightsRelayEnded {
+        /// The job.
+        job: Box<str>,
+        /// The engine.
+        worker: WorkerId,
+        /// How.
+        answer: Answer,
+    },
     /// treadle no longer updates the engines of a job: they serve whatever they have.
     WeightsReleased {
         /// The job.
@@ -68,6 +93,8 @@ kinds! {
         WeightsPublished = "weights_published",
         WeightsCallEnded = "weights_call_ended",
         WeightsReleased = "weights_released",
+        WeightsRelayed = "weights_relayed",
+        WeightsRelayEnded = "weights_relay_ended",
     }
 }
 
@@ -77,6 +104,8 @@ impl WeightsEvent {
         match self {
             Self::WeightsPublished { job, .. }
             | Self::WeightsCallEnded { job, .. }
+            | Self::WeightsRelayed { job, .. }
+            | Self::WeightsRelayEnded { job, .. }
             | Self::WeightsReleased { job } => job,
         }
     }
@@ -84,7 +113,9 @@ impl WeightsEvent {
     /// The engine that it happened to, if to one.
     pub fn worker(&self) -> Option<WorkerId> {
         match self {
-            Self::WeightsCallEnded { worker, .. } => Some(*worker),
+            Self::WeightsCallEnded { worker, .. }
+            | Self::WeightsRelayed { worker, .. }
+            | Self::WeightsRelayEnded { worker, .. } => Some(*worker),
             Self::WeightsPublished { .. } | Self::WeightsReleased { .. } => None,
         }
     }

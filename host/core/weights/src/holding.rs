@@ -1,6 +1,7 @@
 //! What one engine holds, as far as its answers prove.
 
 use crate::call::{Answer, Call, Checksum};
+use crate::trainer::Trainer;
 use crate::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
 use treadle_model::{Span, Timestamp};
@@ -61,6 +62,9 @@ pub struct Holding {
     /// The call that has not ended, with its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<PendingCall>,
+    /// What its trainer is doing to it, if the trainer drives its updates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainer: Option<Trainer>,
     /// Calls in a row that failed.
     pub failures: u8,
     /// It is not called before then.
@@ -100,6 +104,7 @@ impl Holding {
             checksum: None,
             cause: None,
             call: None,
+            trainer: None,
             failures: 0,
             rests_until: now,
         }
@@ -137,7 +142,7 @@ impl Holding {
         (self.loading, self.checksum, self.confirmed) = (None, None, false);
         self.sound = false;
         (self.call, self.ready, self.failures) = (None, false, 0);
-        self.rests_until = now;
+        (self.trainer, self.rests_until) = (None, now);
     }
 
     pub(crate) fn tear(&mut self, cause: &str, now: Timestamp) -> Progress {
@@ -297,7 +302,7 @@ impl Holding {
     fn hold(&mut self, now: Timestamp) {
         self.held = self.loading.take();
         (self.ready, self.confirmed, self.failures) = (false, false, 0);
-        (self.sound, self.cause) = (true, None);
+        (self.sound, self.cause, self.trainer) = (true, None, None);
         self.come_to(Phase::Held, now);
         self.since = now;
     }

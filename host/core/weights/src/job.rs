@@ -22,6 +22,8 @@ pub enum Stage {
     Loading,
     /// All proved it and generate again.
     Resuming,
+    /// The job's trainer pauses and loads its engines by itself.
+    Driven,
 }
 
 impl Stage {
@@ -32,6 +34,7 @@ impl Stage {
             Self::Cutting => "cutting",
             Self::Loading => "loading",
             Self::Resuming => "resuming",
+            Self::Driven => "driven",
         }
     }
 }
@@ -71,7 +74,7 @@ impl Update {
         match self.stage {
             Stage::Preparing => Some(self.ready_by()),
             Stage::Cutting => self.fenced.map(|at| at + CUTS_WAIT),
-            Stage::Loading | Stage::Resuming => None,
+            Stage::Loading | Stage::Resuming | Stage::Driven => None,
         }
     }
 
@@ -107,6 +110,9 @@ pub struct EndedUpdate {
 pub struct JobWeights {
     /// All engines are the job's, also those that come later.
     pub all: bool,
+    /// Its trainer drives the updates.
+    #[serde(default)]
+    pub driven: bool,
     /// The version that serves; absent before the first, and after the run went back.
     pub serving: Option<Weights>,
     /// Its checksums.
@@ -123,14 +129,15 @@ impl JobWeights {
     /// Whether an engine gets steps: it serves an admitted version, and is not about to be paused.
     pub(crate) fn admits(&self, worker: WorkerId, holding: &Holding) -> bool {
         let update = self.update.as_ref();
-        let is_rolled = update.filter(|update| update.plan.rolling);
+        let is_rolled = update.filter(|u| u.plan.rolling || u.stage == Stage::Driven);
         if is_rolled.is_some_and(|update| holding.serves(Some(&update.weights))) {
             return true;
         }
         let is_paused = update.is_some_and(|update| {
             let takes_part = update.workers.contains(&worker);
             let is_next = !update.plan.rolling || update.next() == Some(worker);
-            takes_part && is_next && update.stage != Stage::Preparing
+            let is_open = matches!(update.stage, Stage::Preparing | Stage::Driven);
+            takes_part && is_next && !is_open
         });
         !is_paused && !self.went_back && holding.serves(self.serving.as_ref())
     }

@@ -18,17 +18,22 @@
 //! 3. *Loading*: each engine is paused, loads, and is verified, and its caches are cleared.
 //! 4. *Resuming*: all generate again, and the version is in service.
 //!
+//! A trainer may drive updates itself, by the engines' own protocols (`driven.rs`): it pauses and
+//! loads, and the rest is the same.
+//!
 //! A rolling update takes one engine after the other through this, and two versions serve
 //! meanwhile.
 
 mod call;
 mod check;
 mod command;
+mod driven;
 mod event;
 mod holding;
 mod invariants;
 mod job;
 mod state;
+mod trainer;
 mod update;
 mod version;
 
@@ -39,8 +44,10 @@ pub use event::{UpdatePlan, WeightsEvent};
 pub use holding::{Holding, PendingCall, Phase};
 pub use job::{EndedUpdate, JobWeights, Stage, Update};
 pub use state::State;
+pub use trainer::{Extent, Trainer, TrainerCall};
 pub use version::{Checksums, Weights};
 
+use driven::CalledBy;
 use std::collections::{BTreeSet, VecDeque};
 use treadle_machine::DaemonEvent;
 use treadle_machine::{Machine, Notice, Notified};
@@ -114,6 +121,25 @@ impl WeightsMachine {
                 }
             }
             WeightsEvent::WeightsReleased { job } => drop(self.state.jobs.remove(job)),
+            WeightsEvent::WeightsRelayed {
+                job,
+                worker,
+                lineage,
+                all,
+                call,
+            } => {
+                let by = CalledBy {
+                    call,
+                    lineage: *lineage,
+                    all: *all,
+                };
+                self.state.called(job, *worker, &by, engines, self.now);
+            }
+            WeightsEvent::WeightsRelayEnded {
+                job,
+                worker,
+                answer,
+            } => self.state.answered(job, *worker, answer, self.now),
         }
     }
 

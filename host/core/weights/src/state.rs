@@ -31,6 +31,11 @@ impl State {
         self.holdings.get(&worker)
     }
 
+    /// Whether a job's trainer drives the updates of its engines.
+    pub fn is_driven(&self, job: &str) -> bool {
+        self.jobs.get(job).is_some_and(|job| job.driven)
+    }
+
     /// Engines of a job.
     pub fn of_job(&self, job: &str) -> impl Iterator<Item = (WorkerId, &Holding)> {
         let own = self.holdings.iter();
@@ -99,20 +104,36 @@ impl State {
         answer: &Answer,
         now: Timestamp,
     ) -> bool {
-        let Some(holding) = self.holdings.get_mut(&worker) else {
+        let Some(holding) = self.holdings.get(&worker) else {
             return false;
         };
         let Some(pending) = holding.call.filter(|call| call.number == number) else {
             return false;
         };
         let none = Checksums::new();
+        let (driven, name) = (self.is_driven(&holding.job), holding.job.clone());
+        // Only treadle's own loads take the old name away before they begin.
+        let believed = answer.believed_as_whole(!driven);
+        if let (
+            true,
+            Answer::Reports {
+                name: Some(reported),
+                ..
+            },
+        ) = (driven, answer)
+        {
+            self.adopt_name(&name, reported);
+        }
+        let Some(holding) = self.holdings.get_mut(&worker) else {
+            return false;
+        };
         let job = self.jobs.get(&holding.job);
         let of_serving = job.filter(|job| job.serving == holding.loading);
         let of_update = job.and_then(|job| job.update.as_ref());
         let of_update = of_update.filter(|u| holding.loading.as_ref() == Some(&u.weights));
         let known = of_update.map(|update| &update.checksums);
         let known = known.or(of_serving.map(|job| &job.checksums));
-        let progress = holding.ended(pending.call, answer, known.unwrap_or(&none), now);
+        let progress = holding.ended(pending.call, &believed, known.unwrap_or(&none), now);
         let update = self
             .jobs
             .get(&holding.job)
@@ -141,8 +162,11 @@ impl State {
     pub(crate) fn lose_calls(&mut self, now: Timestamp) {
         let pending = self.holdings.iter();
         let pending = pending.filter_map(|(worker, h)| Some((*worker, h.call?.number)));
-        for (worker, number) in pending.collect::<Vec<_>>() {
-            let cause = "the daemon restarted before the engine answered".into();
+        let cause = "the daemon restarted before the engine answered";
+        let pending = pending.collect::<Vec<_>>();
+        self.lose_trainers(cause, now);
+        for (worker, number) in pending {
+            let cause = cause.into();
             self.ended(worker, number, &Answer::Failed { cause }, now);
         }
     }
@@ -180,11 +204,16 @@ impl State {
         let mut lost = Vec::new();
         for (worker, holding) in &mut self.holdings {
             touched.insert(holding.job.clone());
-            if !engines.answers(*worker) && holding.phase != Phase::Unknown {
-                let cause = "it did not answer; it may be another process by now";
-                holding.doubt(cause, now);
-                lost.push((*worker, holding.job.clone()));
+            if engines.answers(*worker) || !holding.is_doubted(self.jobs.get(&holding.job)) {
+                continue;
             }
+            let cause = "it did not answer; it may be another process by now";
+            if holding.is_touched() {
+                holding.tear(cause, now);
+            } else {
+                holding.doubt(cause, now);
+            }
+            lost.push((*worker, holding.job.clone()));
         }
         for (worker, job) in lost {
             self.leave_behind(&job, worker, "it was lost during the update".into());
@@ -203,7 +232,8 @@ impl State {
     ) -> Option<Box<str>> {
         let holding = self.holdings.get_mut(&worker)?;
         let held = holding.held.as_ref()?;
-        let is_other = holding.phase == Phase::Held && sent >= holding.since && *held.name != *name;
+        let is_other = !held.name.is_empty() && *held.name != *name;
+        let is_other = is_other && holding.phase == Phase::Held && sent >= holding.since;
         if !is_other {
             return None;
         }

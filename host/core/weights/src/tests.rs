@@ -1,6 +1,7 @@
 //! Updates of engines that fail at any call, lose answers, lie and restart.
 
 mod bugs;
+mod driven;
 mod edges;
 
 use super::*;

@@ -6,7 +6,7 @@ use crate::command::WeightsCommand;
 use crate::holding::{Holding, PendingCall, Phase};
 use crate::job::{EndedUpdate, JobWeights, Stage, Update, compare, is_before_pause};
 use crate::state::State;
-use crate::version::Weights;
+use crate::version::{Checksums, Weights};
 use treadle_model::{Timestamp, WorkerId};
 
 impl Holding {
@@ -44,6 +44,7 @@ impl JobWeights {
         match &self.update {
             Some(update) if update.workers.contains(&worker) => update.next_call(worker, holding),
             Some(_) => None,
+            None if self.driven => self.mend_driven(holding),
             None => self.mend(holding),
         }
     }
@@ -71,13 +72,16 @@ impl Update {
     fn next_call(&self, worker: WorkerId, holding: &Holding) -> Option<(Call, Weights)> {
         let is_own = holding.loading.as_ref() == Some(&self.weights);
         let is_turn = !self.plan.rolling || self.next() == Some(worker);
+        if self.stage == Stage::Driven {
+            return self.next_driven(holding);
+        }
         if holding.serves(Some(&self.weights)) {
             return None;
         }
         let call = match self.stage {
             Stage::Preparing if holding.ready => return None,
             Stage::Preparing => Call::Prepare,
-            Stage::Cutting => return None,
+            Stage::Cutting | Stage::Driven => return None,
             Stage::Loading | Stage::Resuming if !is_turn => return None,
             Stage::Loading | Stage::Resuming => match holding.phase {
                 phase if is_before_pause(phase) => Call::Pause,
@@ -108,6 +112,10 @@ impl State {
                 Stage::Cutting => self.cut(name, engines, now),
                 Stage::Loading => self.load(name, now),
                 Stage::Resuming => self.resume(name, now),
+                Stage::Driven => {
+                    self.drive(name, now);
+                    return None;
+                }
             };
             if served.is_some() {
                 return served;
@@ -180,9 +188,22 @@ impl State {
             .iter()
             .filter_map(|w| Some((*w, self.holdings.get(w)?)));
         let (differing, agreed) = compare(holdings);
-        let update = self.update(name)?;
-        update.stage = Stage::Resuming;
-        update.checksums.extend(agreed);
+        self.update(name)?.stage = Stage::Resuming;
+        self.agree(name, differing, agreed, now);
+        None
+    }
+
+    /// Engines whose checksums differ from what most have are torn.
+    pub(crate) fn agree(
+        &mut self,
+        name: &str,
+        differing: Vec<WorkerId>,
+        agreed: Checksums,
+        now: Timestamp,
+    ) {
+        if let Some(update) = self.update(name) {
+            update.checksums.extend(agreed);
+        }
         for worker in differing {
             let cause = "its checksum differs from that of other engines";
             if let Some(holding) = self.holdings.get_mut(&worker) {
@@ -190,7 +211,6 @@ impl State {
             }
             self.leave_behind(name, worker, cause.into());
         }
-        None
     }
 
     fn resume(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
@@ -216,7 +236,7 @@ impl State {
     }
 
     /// The update is over. The version is in service if an engine serves it.
-    fn end(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
+    pub(crate) fn end(&mut self, name: &str, now: Timestamp) -> Option<Weights> {
         let update = self.jobs.get_mut(name)?.update.take()?;
         let held = self.of_job(name);
         let held = held

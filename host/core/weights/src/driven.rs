@@ -1,0 +1,269 @@
+//! Updates that a trainer drives: it pauses and loads the engines by their own control protocols,
+//! through treadle's relay. treadle fences an engine before the first call of an update, verifies
+//! it and clears its caches after the last one, and only then has it generate again.
+//!
+//! A call that fails tears its engine, unless the answer says that nothing has changed. The update
+//! goes on with the others. A torn engine gets steps again after an update of all its weights.
+
+use crate::holding::{Holding, Phase, Progress};
+use crate::job::{JobWeights, Stage, Update, compare};
+use crate::trainer::TrainerCall;
+use crate::{Answer, Call, Checksums, Engines, State, UpdatePlan, Weights};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{Timestamp, WorkerId};
+
+impl JobWeights {
+    /// The version that a trainer means by a name. Without one it is the next.
+    pub(crate) fn named(&self, lineage: u32, name: &str) -> Weights {
+        let serving = self.serving.as_ref().filter(|s| s.lineage == lineage);
+        if let Some(serving) = serving.filter(|s| !name.is_empty() && *s.name == *name) {
+            return serving.clone();
+        }
+        let last = serving.map_or(0, |serving| serving.version);
+        let number = name.parse().ok().filter(|number| *number > last);
+        Weights {
+            lineage,
+            version: number.unwrap_or(last.saturating_add(1)),
+            name: name.into(),
+            folder: "".into(),
+        }
+    }
+
+    /// What an engine that is in no update is to do: one that was lost is asked whether it still
+    /// has the version in service. Only its trainer can load it.
+    pub(crate) fn mend_driven(&self, holding: &Holding) -> Option<(Call, Weights)> {
+        let serving = self.serving.as_ref();
+        let loading = holding.loading.as_ref().or(serving);
+        let (call, weights) = match holding.phase {
+            Phase::Unknown => (Call::Verify, serving),
+            Phase::Verifying => (Call::Verify, loading),
+            Phase::Clearing => (Call::Clear, loading),
+            Phase::Resuming => (Call::Resume, loading),
+            Phase::Held | Phase::Paused | Phase::Torn => return None,
+        };
+        Some((call, weights?.clone()))
+    }
+}
+
+impl Holding {
+    /// Whether it is not known any more what an engine has that does not answer. What a trainer
+    /// tore stays torn, and what no trainer has loaded yet is what engines come with.
+    pub(crate) fn is_doubted(&self, job: Option<&JobWeights>) -> bool {
+        let driven = job.filter(|job| job.driven);
+        let is_fresh = driven.is_some_and(|job| {
+            self.phase == Phase::Held && self.held.is_none() && job.serving.is_none()
+        });
+        let stays_torn = driven.is_some() && self.phase == Phase::Torn;
+        self.phase != Phase::Unknown && !is_fresh && !stays_torn
+    }
+}
+
+impl Update {
+    fn driven(weights: Weights, calls_before: u64, now: Timestamp) -> Self {
+        Self {
+            weights,
+            plan: UpdatePlan::default(),
+            began: now,
+            calls_before,
+            stage: Stage::Driven,
+            fenced: Some(now),
+            workers: BTreeSet::new(),
+            behind: BTreeMap::new(),
+            checksums: Checksums::new(),
+        }
+    }
+
+    /// What an engine is to do next while a trainer updates it.
+    pub(crate) fn next_driven(&self, holding: &Holding) -> Option<(Call, Weights)> {
+        let loading = holding.loading.as_ref();
+        let resumes = holding.trainer.as_ref().is_some_and(|t| t.resumes);
+        let is_proven = loading != Some(&self.weights)
+            || holding.checksum.as_ref().is_none_or(|sum| {
+                let agreed = self.checksums.get(&sum.layout);
+                agreed == Some(&sum.value)
+            });
+        let call = match holding.phase {
+            Phase::Verifying => Call::Verify,
+            Phase::Clearing => Call::Clear,
+            Phase::Resuming if resumes && is_proven => Call::Resume,
+            _ => return None,
+        };
+        Some((call, loading.unwrap_or(&self.weights).clone()))
+    }
+}
+
+impl State {
+    /// Whether an engine proves or has proven that it has the version of the update under way, so
+    /// that the version can't get another name.
+    pub(crate) fn is_fixed(&self, job: &str) -> bool {
+        let update = self.jobs.get(job).and_then(|job| job.update.as_ref());
+        update.is_some_and(|update| {
+            let has = |holding: &Holding| {
+                let weights = Some(&update.weights);
+                holding.serves(weights) || holding.loading.as_ref() == weights
+            };
+            let own = update.workers.iter().filter_map(|w| self.holdings.get(w));
+            own.into_iter().any(has)
+        })
+    }
+
+    /// A trainer's call to an engine is about to be made.
+    pub(crate) fn called(
+        &mut self,
+        name: &str,
+        worker: WorkerId,
+        by: &CalledBy<'_>,
+        engines: &dyn Engines,
+        now: Timestamp,
+    ) {
+        let is_held = self.holdings.get(&worker);
+        let is_held = is_held.is_none_or(|holding| holding.phase == Phase::Held);
+        if *by.call == TrainerCall::Resume && is_held {
+            return;
+        }
+        let job = self.jobs.entry(name.into()).or_insert_with(|| JobWeights {
+            driven: true,
+            ..JobWeights::default()
+        });
+        job.all |= by.all;
+        let new = if job.all { engines.engines() } else { vec![] };
+        for worker in new.into_iter().chain([worker]) {
+            let new = || Holding::new(name, now);
+            let holding = self.holdings.entry(worker).or_insert_with(new);
+            if !self.jobs.contains_key(&holding.job) {
+                holding.job = name.into();
+            }
+        }
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if job.update.is_none() {
+            let weights = job.named(by.lineage, "");
+            job.update = Some(Update::driven(weights, self.calls, now));
+        }
+        self.name_version(name, by.lineage, by.call.name());
+        let update = self.jobs.get_mut(name).and_then(|job| job.update.as_mut());
+        if let Some((update, holding)) = update.zip(self.holdings.get_mut(&worker)) {
+            update.workers.insert(worker);
+            update.behind.remove(&worker);
+            holding.called(by.call, &update.weights, now);
+        }
+    }
+
+    /// The version of an update has this name from now on, for all engines.
+    fn name_version(&mut self, name: &str, lineage: u32, version: Option<&str>) {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(version) = version else { return };
+        let weights = job.named(lineage, version);
+        let is_served = job.serving.as_ref() == Some(&weights);
+        if let Some(update) = job.update.as_mut().filter(|u| u.weights != weights) {
+            update.checksums.clear();
+            if is_served {
+                update.checksums.clone_from(&job.checksums);
+            }
+            update.weights = weights;
+        }
+    }
+
+    /// Trainers need not name versions: then it is what the engines report.
+    pub(crate) fn adopt_name(&mut self, name: &str, reported: &str) {
+        let Some(update) = self.jobs.get_mut(name).and_then(|job| job.update.as_mut()) else {
+            return;
+        };
+        if update.stage != Stage::Driven || !update.weights.name.is_empty() {
+            return;
+        }
+        let before = update.weights.clone();
+        update.weights.name = reported.into();
+        for holding in self.holdings.values_mut().filter(|h| *h.job == *name) {
+            for of_holding in [&mut holding.loading, &mut holding.held] {
+                if of_holding.as_ref() == Some(&before) {
+                    *of_holding = Some(update.weights.clone());
+                }
+            }
+        }
+    }
+
+    /// A trainer's call to an engine ended.
+    pub(crate) fn answered(
+        &mut self,
+        name: &str,
+        worker: WorkerId,
+        answer: &Answer,
+        now: Timestamp,
+    ) {
+        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
+        let holding = self.holdings.get_mut(&worker);
+        let Some((update, holding)) = update.zip(holding) else {
+            return;
+        };
+        let is_own = update.workers.contains(&worker) && *holding.job == *name;
+        if !is_own || holding.answered(answer, &update.weights, now) == Progress::On {
+            return;
+        }
+        let cause = holding.cause.clone().unwrap_or_default();
+        self.leave_behind(name, worker, cause);
+    }
+
+    /// Trainers' calls whose answers were lost with the daemon.
+    pub(crate) fn lose_trainers(&mut self, cause: &str, now: Timestamp) {
+        let called = self.holdings.iter().filter(|(_, holding)| {
+            let trainer = holding.trainer.as_ref();
+            trainer.is_some_and(|trainer| trainer.call.is_some())
+        });
+        let called = called.map(|(worker, holding)| (*worker, holding.job.clone()));
+        for (worker, job) in called.collect::<Vec<_>>() {
+            let cause = cause.into();
+            self.answered(&job, worker, &Answer::Failed { cause }, now);
+        }
+    }
+
+    /// Takes an update that a trainer drives as far as it can go without it.
+    pub(crate) fn drive(&mut self, name: &str, now: Timestamp) {
+        let Some(update) = self.jobs.get(name).and_then(|job| job.update.as_ref()) else {
+            return;
+        };
+        let own = update.workers.iter();
+        let own: Vec<(WorkerId, &Holding)> = own
+            .filter_map(|worker| Some((*worker, self.holdings.get(worker)?)))
+            .collect();
+        let proves =
+            |holding: &Holding| matches!(holding.phase, Phase::Verifying | Phase::Clearing);
+        if !own.iter().any(|(_, holding)| proves(holding)) {
+            let resuming = own.into_iter().filter(|(_, holding)| {
+                let is_own = holding.loading.as_ref() == Some(&update.weights);
+                holding.phase == Phase::Resuming && is_own
+            });
+            let (differing, agreed) = compare(resuming);
+            self.agree(name, differing, agreed, now);
+        }
+        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
+        let Some(update) = update else { return };
+        let serves = |worker: &WorkerId| {
+            let holding = self.holdings.get(worker);
+            holding.is_some_and(|holding| holding.phase == Phase::Held)
+        };
+        if !update.workers.iter().all(serves) {
+            return;
+        }
+        let weights = Some(&update.weights);
+        let has_served = self.of_job(name).any(|(_, h)| h.serves(weights));
+        if has_served || !update.behind.is_empty() {
+            self.end(name, now);
+        } else if let Some(job) = self.jobs.get_mut(name) {
+            job.update = None;
+        }
+    }
+}
+
+/// How a trainer called an engine.
+pub(crate) struct CalledBy<'c> {
+    /// The call.
+    pub(crate) call: &'c TrainerCall,
+    /// The lineage of the job's run.
+    pub(crate) lineage: u32,
+    /// It called all engines.
+    pub(crate) all: bool,
+}

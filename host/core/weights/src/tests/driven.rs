@@ -1,0 +1,306 @@
+//! Updates that a trainer drives: calls fail, tear, lose answers and stop in the middle.
+
+use super::*;
+
+fn end(name: &str) -> TrainerCall {
+    TrainerCall::End {
+        name: Some(name.into()),
+    }
+}
+
+const PAUSE: TrainerCall = TrainerCall::Pause { own: false };
+const PART: TrainerCall = TrainerCall::Part { name: None };
+
+impl Fleet {
+    fn driven(engines: u32) -> Self {
+        Self::new(engines, Faults::None, 7)
+    }
+
+    /// Passes a trainer's call on, as the relay does.
+    fn trainer(&mut self, worker: u32, call: &TrainerCall) -> Result<Answer, WeightsError> {
+        let worker = WorkerId(worker);
+        let called = WeightsEvent::WeightsRelayed {
+            job: "job".into(),
+            worker,
+            lineage: 0,
+            all: true,
+            call: call.clone(),
+        };
+        self.machine.check(&called, &self.engines)?;
+        self.event(&called);
+        if *call == TrainerCall::Resume {
+            return Ok(Answer::Done);
+        }
+        let answer = self.obey(worker, call);
+        if self.faults == Faults::Any && self.below(20) == 0 {
+            self.machine.daemon(&DaemonEvent::DaemonRestarted);
+            self.pending.clear();
+            self.settle();
+        }
+        self.event(&WeightsEvent::WeightsRelayEnded {
+            job: "job".into(),
+            worker,
+            answer: answer.clone(),
+        });
+        Ok(answer)
+    }
+
+    /// What an engine does with a trainer's call: parts make a mixture until their end.
+    fn obey(&mut self, worker: WorkerId, call: &TrainerCall) -> Answer {
+        let cause = || Box::from("as scripted");
+        let (dice, nonce) = (self.below(100), self.below(u64::MAX));
+        let dice = if self.faults == Faults::Any { dice } else { 99 };
+        let engine = self.engines.get_mut(&worker).expect("is there");
+        if !engine.up || dice < 4 {
+            return Answer::Refused { cause: cause() };
+        }
+        let is_open = matches!(engine.content, Content::Torn(_));
+        match call {
+            TrainerCall::Pause { .. } => engine.paused = true,
+            _ if dice < 8 => return Answer::Failed { cause: cause() },
+            TrainerCall::Begin => engine.content = Content::Torn(nonce),
+            TrainerCall::Part { .. } | TrainerCall::End { .. } if !is_open => {
+                return Answer::Failed { cause: cause() };
+            }
+            TrainerCall::Part { .. } | TrainerCall::Resume => {}
+            TrainerCall::Load { .. } if dice < 12 => {
+                engine.content = Content::Torn(nonce);
+                engine.name = call.name().unwrap_or_default().into();
+                return Answer::Failed { cause: cause() };
+            }
+            TrainerCall::End { name } | TrainerCall::Load { name } => {
+                let name = name.clone().unwrap_or_else(|| engine.name.clone());
+                engine.content = Content::Whole(name.clone());
+                engine.name = name;
+            }
+        }
+        if dice < 16 {
+            return Answer::Failed { cause: cause() };
+        }
+        Answer::Done
+    }
+
+    /// A whole update by the calls of vLLM or those of SGLang, at the engines that stand it.
+    /// Whoever drives it may stop in the middle.
+    fn round(&mut self, name: &str, in_parts: bool) {
+        let steps = if in_parts {
+            vec![PAUSE, TrainerCall::Begin, PART, PART, end(name)]
+        } else {
+            let name = Some(name.into());
+            vec![PAUSE, TrainerCall::Load { name }]
+        };
+        let stops = self.faults == Faults::Any && self.below(4) == 0;
+        let stops_at = if stops {
+            self.below(steps.len() as u64 + 1) as usize
+        } else {
+            usize::MAX
+        };
+        let mut able: BTreeSet<u32> = self.engines.keys().map(|worker| worker.0).collect();
+        for (at, step) in steps.iter().enumerate() {
+            if at == stops_at {
+                return;
+            }
+            for worker in able.clone() {
+                let done = self.trainer(worker, step);
+                let is_done = matches!(done, Ok(Answer::Done));
+                // A pause may be repeated.
+                if !is_done && *step != PAUSE {
+                    able.remove(&worker);
+                }
+            }
+            self.go_on();
+        }
+        // Trainers resume all, also what failed.
+        for worker in self.engines.keys().copied().collect::<Vec<_>>() {
+            let _ = self.trainer(worker.0, &TrainerCall::Resume);
+        }
+    }
+
+    fn has(&self, worker: u32, name: &str) -> bool {
+        let holding = self.holding(worker);
+        let held = holding.held.as_ref();
+        let holds = holding.phase == Phase::Held && held.is_some_and(|held| *held.name == *name);
+        holds && !self.is_fenced(worker)
+    }
+}
+
+fn survive(seed: u64) {
+    let mut fleet = Fleet::new(2 + u32::try_from(seed % 3).expect("few"), Faults::Any, seed);
+    let mut next = 1;
+    for _ in 0..60 {
+        if fleet.below(8) == 0 {
+            let in_parts = fleet.below(2) == 0;
+            fleet.round(&format!("v{next}"), in_parts);
+            next += 1;
+        }
+        if fleet.below(8) == 0 {
+            fleet.disturb();
+        }
+        fleet.go_on();
+    }
+    fleet.faults = Faults::None;
+    for engine in fleet.engines.values_mut().filter(|engine| !engine.up) {
+        *engine = Engine::fresh();
+    }
+    fleet.notice(&Notice::WorkersChanged);
+    // Engines may have restarted, and nobody noticed yet.
+    for _ in 0..2 {
+        (0..40).for_each(|_| fleet.go_on());
+        fleet.round(&format!("v{next}"), seed.is_multiple_of(2));
+        next += 1;
+    }
+    let name = format!("v{}", next - 1);
+    fleet.run_until(|fleet| (0..fleet.engines.len()).all(|w| fleet.has(w as u32, &name)));
+}
+
+#[test]
+fn no_engine_serves_what_a_trainer_tore() {
+    (0..5_000).for_each(survive);
+}
+
+#[test]
+fn an_engine_is_fenced_from_the_pause_to_the_proof() {
+    let mut fleet = Fleet::driven(2);
+    fleet.trainer(0, &PAUSE).expect("may pause");
+    assert!(fleet.is_fenced(0) && !fleet.is_fenced(1));
+    for step in [TrainerCall::Begin, PART, end("7")] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    assert_eq!(fleet.holding(0).phase, Phase::Verifying);
+    fleet.run_until(|fleet| fleet.holding(0).phase == Phase::Resuming);
+    assert!(fleet.pending.is_empty(), "the trainer has not resumed it");
+    fleet.trainer(0, &TrainerCall::Resume).expect("is proven");
+    fleet.run_until(|fleet| fleet.has(0, "7"));
+    let serving = fleet.job().serving.clone().expect("serves");
+    assert_eq!((serving.version, &*serving.name), (7, "7"));
+    assert!(fleet.is_fenced(1), "it has an older version");
+    assert!(fleet.served.is_empty(), "the trainer reports its versions");
+    for step in [
+        PAUSE,
+        TrainerCall::Begin,
+        PART,
+        end("7"),
+        TrainerCall::Resume,
+    ] {
+        fleet.trainer(1, &step).expect("the same version again");
+    }
+    fleet.run_until(|fleet| fleet.has(0, "7") && fleet.has(1, "7"));
+}
+
+#[test]
+fn a_torn_engine_does_not_resume_and_the_others_do() {
+    let mut fleet = Fleet::driven(2);
+    for worker in [0, 1] {
+        fleet.trainer(worker, &PAUSE).expect("may pause");
+        fleet
+            .trainer(worker, &TrainerCall::Begin)
+            .expect("is paused");
+    }
+    fleet.trainer(0, &PART).expect("has begun");
+    fleet
+        .engines
+        .get_mut(&WorkerId(1))
+        .expect("is there")
+        .content = Content::Whole("x".into());
+    let answer = fleet.trainer(1, &PART).expect("may be tried");
+    assert!(matches!(answer, Answer::Failed { .. }));
+    let refused = fleet.trainer(0, &TrainerCall::Resume);
+    assert_eq!(refused, Err(WeightsError::Unfinished(WorkerId(0))));
+    let refused = fleet.trainer(1, &TrainerCall::Resume).unwrap_err();
+    assert!(refused.to_string().contains("as scripted"), "{refused}");
+    assert!(matches!(
+        fleet.trainer(1, &end("1")),
+        Err(WeightsError::Torn { .. })
+    ));
+    fleet.trainer(0, &end("1")).expect("goes on");
+    fleet.trainer(0, &TrainerCall::Resume).expect("is whole");
+    fleet.run_until(|fleet| fleet.has(0, "1"));
+    assert!(fleet.is_fenced(1) && fleet.job().update.is_none());
+    let last = fleet.job().last.as_ref().expect("ended");
+    assert_eq!((last.held, last.behind.len()), (1, 1));
+    fleet.round("2", true);
+    fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
+}
+
+#[test]
+fn what_is_out_of_order_is_refused() {
+    let mut fleet = Fleet::driven(2);
+    let refused = fleet.trainer(0, &PART);
+    assert_eq!(refused, Err(WeightsError::NotPaused(WorkerId(0))));
+    fleet.trainer(0, &PAUSE).expect("may pause");
+    let refused = fleet.trainer(0, &end("1"));
+    assert_eq!(refused, Err(WeightsError::NotBegun(WorkerId(0))));
+    let long = "v".repeat(65);
+    assert_eq!(fleet.trainer(0, &end(&long)), Err(WeightsError::Name));
+    let unknown = fleet.trainer(9, &PAUSE);
+    assert_eq!(unknown, Err(WeightsError::UnknownWorker(WorkerId(9))));
+    let published = fleet.publish(1, UpdatePlan::default());
+    assert_eq!(published, Err(WeightsError::Driven));
+    let loads = WeightsEvent::WeightsRelayed {
+        job: "other".into(),
+        worker: WorkerId(0),
+        lineage: 0,
+        all: false,
+        call: PAUSE,
+    };
+    let refused = fleet.machine.check(&loads, &fleet.engines);
+    assert!(matches!(refused, Err(WeightsError::OtherJob { .. })));
+    // It was paused and nothing else.
+    fleet.trainer(0, &TrainerCall::Resume).expect("is whole");
+    fleet.run_until(|fleet| !fleet.is_fenced(0));
+    assert_eq!((&fleet.job().update, &fleet.job().last), (&None, &None));
+    for step in [PAUSE, TrainerCall::Begin, end("1"), TrainerCall::Resume] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    fleet.trainer(1, &PAUSE).expect("may pause");
+    fleet.trainer(1, &TrainerCall::Begin).expect("is paused");
+    let refused = fleet.trainer(1, &end("2"));
+    assert_eq!(refused, Err(WeightsError::OtherVersion("1".into())));
+}
+
+#[test]
+fn a_version_without_a_name_has_the_one_that_engines_report() {
+    let mut fleet = Fleet::driven(2);
+    let nameless = TrainerCall::Load { name: None };
+    for number in 1..3 {
+        for worker in [0, 1] {
+            fleet.trainer(worker, &PAUSE).expect("may pause");
+            fleet.trainer(worker, &nameless).expect("is paused");
+        }
+        for worker in [0, 1] {
+            fleet
+                .trainer(worker, &TrainerCall::Resume)
+                .expect("is whole");
+        }
+        fleet.run_until(|fleet| fleet.has(0, "base") && fleet.has(1, "base"));
+        fleet.run_until(|fleet| fleet.job().update.is_none());
+        assert_eq!(
+            fleet.job().serving.as_ref().expect("serves").version,
+            number
+        );
+    }
+}
+
+#[test]
+fn an_engine_that_restarts_waits_for_its_trainer() {
+    let mut fleet = Fleet::driven(2);
+    fleet.round("1", false);
+    fleet.run_until(|fleet| fleet.has(0, "1") && fleet.has(1, "1"));
+    let engine = fleet.engines.get_mut(&WorkerId(0)).expect("is there");
+    engine.up = false;
+    fleet.notice(&Notice::WorkersChanged);
+    fleet.engines.insert(WorkerId(0), Engine::fresh());
+    fleet.notice(&Notice::WorkersChanged);
+    fleet.run_until(|fleet| fleet.holding(0).phase == Phase::Torn);
+    assert!(fleet.is_fenced(0) && !fleet.is_fenced(1));
+    let cause = fleet.holding(0).cause.clone().expect("says why");
+    assert!(cause.contains("`base` instead of `1`"), "{cause}");
+    // One that was only out of reach has what it had.
+    for up in [false, true] {
+        fleet.engines.get_mut(&WorkerId(1)).expect("is there").up = up;
+        fleet.notice(&Notice::WorkersChanged);
+    }
+    fleet.run_until(|fleet| fleet.has(1, "1"));
+    fleet.round("2", true);
+    fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
+}
