@@ -5,6 +5,8 @@
 
 use super::secret::SECRET_START;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// Header in which clients of Anthropic's interface send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -153,8 +155,14 @@ pub fn is_of_own_page(headers: &HeaderMap) -> bool {
 /// The kind of a header's value or a bare token.
 pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     let value = value.trim();
+    let password;
     let text = match value.split_once(' ') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
+        // Clients that have nothing but a URL send what it has before the host.
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
+            password = password_in(rest.trim())?;
+            &password
+        }
         _ => value,
     };
     if text.starts_with(SECRET_START) {
@@ -163,6 +171,13 @@ pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     // Every JWT begins with the encoded start of a JSON object.
     let is_jwt = text.starts_with("eyJ") && text.matches('.').count() == 2;
     (takes_jwt && is_jwt).then(|| Credential::Jwt(text.to_owned()))
+}
+
+/// The password of HTTP's basic authentication.
+fn password_in(pair: &str) -> Option<String> {
+    let pair = String::from_utf8(STANDARD.decode(pair).ok()?).ok()?;
+    pair.split_once(':')
+        .map(|(_, password)| password.to_owned())
 }
 
 #[cfg(test)]
@@ -186,6 +201,7 @@ mod tests {
             ("authorization", "bearer  tr_1 "),
             ("authorization", "tr_1"),
             ("x-api-key", "tr_1"),
+            ("authorization", "Basic dHJlYWRsZTp0cl8x"),
         ] {
             assert_eq!(taken(&[header], false), (secret.clone(), 0), "{header:?}");
         }
