@@ -31,6 +31,7 @@ mod tokens;
 mod tools;
 mod translated;
 mod translation;
+mod transfers;
 mod weights;
 
 use std::net::SocketAddr;
@@ -299,6 +300,11 @@ impl EngineSimHandle {
     /// Sets what the next load of weights does instead of succeeding.
     pub fn set_load_fault(&self, fault: LoadFault) {
         self.shared.weights.set_fault(fault);
+    }
+
+    /// Process groups that it was asked to join, as it was asked.
+    pub fn weight_groups(&self) -> Vec<serde_json::Value> {
+        self.shared.weights.groups()
     }
 
     /// Whether its weights are a mixture of two versions.

@@ -18,7 +18,7 @@ use super::faults::Faults;
 use super::frames::now_s;
 use super::request::{Message, parse, render};
 use super::shape::Shape;
-use super::{Shared, kv_routes, metrics, tokens, translated, weights};
+use super::{Shared, kv_routes, metrics, tokens, transfers, translated, weights};
 
 /// Maximum size of a request's body, in bytes: the daemon's default limit.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -53,10 +53,13 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/abort_requests", post(abort_requests))
         .route("/inference/v1/abort_requests", post(abort_requests))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
-        .route("/flush_cache", post(reset_prefix_cache))
+        .route(
+            "/flush_cache",
+            get(reset_prefix_cache).post(reset_prefix_cache),
+        )
         .route("/model_info", get(weights::model_info))
         .route("/weights_checker", post(weights::checksums))
-        .route("/update_weights_from_disk", post(weights::update_from_disk))
+        .route("/update_weights_from_disk", post(weights::load_from_disk))
         .route("/weight_info", get(weights::weight_info))
         .route("/weight_checker", post(weights::weight_checker))
         .route("/update_weight_version", post(weights::set_name))
@@ -66,6 +69,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/is_paused", get(weights::is_paused))
         .route("/pause_generation", post(weights::pause))
         .route("/continue_generation", post(weights::resume))
+        .merge(control())
         .route("/kv", get(kv_routes::abilities))
         .route("/kv/export", post(kv_routes::export))
         .route("/kv/import", post(kv_routes::import))
@@ -79,6 +83,31 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::map_response(name_engine))
         .with_state(shared)
+}
+
+/// Paths by which trainers update weights by themselves.
+fn control() -> Router<Arc<Shared>> {
+    let accepted = || post(transfers::accept);
+    Router::new()
+        .route("/health_generate", get(|| async { StatusCode::OK }))
+        .route("/get_server_info", get(server_info))
+        .route("/get_weight_version", get(weights::weight_info))
+        .route("/get_world_size", get(transfers::world_size))
+        .route("/init_weight_transfer_engine", post(transfers::join_group))
+        .route("/shutdown_weight_transfer_engine", accepted())
+        .route("/start_weight_update", post(transfers::begin))
+        .route("/update_weights", post(transfers::part))
+        .route("/finish_weight_update", post(transfers::end))
+        .route("/fetch_weights", accepted())
+        .route("/init_broadcaster", post(transfers::join_group))
+        .route("/pull_weights", accepted())
+        .route("/init_weights_update_group", post(transfers::join_group))
+        .route("/destroy_weights_update_group", accepted())
+        .route("/begin_weight_update", post(transfers::begin))
+        .route("/update_weights_from_distributed", post(transfers::part))
+        .route("/update_weights_from_tensor", post(transfers::part))
+        .route("/update_weights_from_ipc", post(transfers::part))
+        .route("/end_weight_update", post(transfers::end))
 }
 
 async fn name_engine(mut response: Response) -> Response {

@@ -5,6 +5,7 @@ use super::Shared;
 use super::error::ApiError;
 use super::faults::broken_answer;
 use super::request::parse;
+use super::transfers::Transfer;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -36,6 +37,8 @@ pub enum LoadFault {
 /// The weights of an engine.
 pub(super) struct Weights {
     loaded: Mutex<Loaded>,
+    /// Process groups that it joined, as it was asked to.
+    groups: Mutex<Vec<Value>>,
     paused: watch::Sender<bool>,
 }
 
@@ -48,6 +51,8 @@ struct Loaded {
     /// The number of the load that left a mixture, if one did.
     torn: Option<u64>,
     loads: u64,
+    /// The update that a trainer has begun.
+    transfer: Option<Transfer>,
     fault: LoadFault,
 }
 
@@ -59,8 +64,10 @@ impl Default for Weights {
                 folder: "default".to_owned(),
                 torn: None,
                 loads: 0,
+                transfer: None,
                 fault: LoadFault::None,
             }),
+            groups: Mutex::default(),
             paused: watch::channel(false).0,
         }
     }
@@ -77,6 +84,55 @@ impl Weights {
 
     pub(super) fn is_torn(&self) -> bool {
         self.loaded().torn.is_some()
+    }
+
+    pub(super) fn join(&self, info: Value) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.push(info);
+    }
+
+    pub(super) fn groups(&self) -> Vec<Value> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.clone()
+    }
+
+    /// Begins an update, unless one is active: its weights are a mixture until the end.
+    pub(super) fn begin(&self) -> bool {
+        let mut loaded = self.loaded();
+        if loaded.transfer.is_some() {
+            return false;
+        }
+        loaded.loads += 1;
+        loaded.torn = Some(loaded.loads);
+        loaded.transfer = Some(Transfer::default());
+        true
+    }
+
+    /// Adds a part of an update; one that was not begun is an update of its own.
+    pub(super) fn add_part(&self, sent: &str, name: Option<String>) -> LoadFault {
+        let mut loaded = self.loaded();
+        let fault = std::mem::take(&mut loaded.fault);
+        match fault {
+            LoadFault::Refuse => return fault,
+            LoadFault::Tear => {
+                loaded.loads += 1;
+                (loaded.torn, loaded.transfer) = (Some(loaded.loads), None);
+                return fault;
+            }
+            LoadFault::None | LoadFault::Lose | LoadFault::Lie => {}
+        }
+        let has_begun = loaded.transfer.is_some();
+        let transfer = loaded.transfer.get_or_insert_default();
+        transfer.add(sent, name, fault == LoadFault::Lie);
+        if !has_begun {
+            loaded.end(None);
+        }
+        fault
+    }
+
+    /// Ends an update, if one is active.
+    pub(super) fn end(&self, name: Option<String>) -> bool {
+        self.loaded().end(name)
     }
 
     /// The version's name, as JSON with quotes.
@@ -99,10 +155,36 @@ pub(super) struct LoadBody {
     weight_version: Option<String>,
 }
 
+impl LoadBody {
+    /// Whole weights from a folder.
+    pub(super) fn unnamed(folder: String) -> Self {
+        Self {
+            model_path: folder,
+            weight_version: None,
+        }
+    }
+}
+
 impl Loaded {
+    /// Ends the update that a trainer has begun.
+    fn end(&mut self, name: Option<String>) -> bool {
+        let Some(transfer) = self.transfer.take() else {
+            return false;
+        };
+        let name = name.or(transfer.name());
+        self.loads += 1;
+        match transfer.content(name.as_deref()) {
+            Some(content) => (self.folder, self.torn) = (content, None),
+            None => self.torn = Some(self.loads),
+        }
+        self.name = name.unwrap_or_else(|| self.name.clone());
+        true
+    }
+
     /// Loads a folder, or does what it was told to do instead.
     fn load(&mut self, folder: String) -> LoadFault {
         self.loads += 1;
+        self.transfer = None;
         let fault = std::mem::take(&mut self.fault);
         match fault {
             LoadFault::Refuse => return fault,
@@ -124,11 +206,12 @@ impl Loaded {
 }
 
 /// As SGLang answers.
-pub(super) async fn update_from_disk(
-    State(shared): SharedState,
-    body: Bytes,
-) -> Result<Response, ApiError> {
+pub(super) async fn load_from_disk(state: SharedState, body: Bytes) -> Result<Response, ApiError> {
     let body: LoadBody = parse(&body)?;
+    Ok(update_from_disk(state, body).await)
+}
+
+pub(super) async fn update_from_disk(State(shared): SharedState, body: LoadBody) -> Response {
     let mut loaded = shared.weights.loaded();
     let fault = loaded.load(body.model_path);
     if !matches!(fault, LoadFault::Refuse | LoadFault::Tear) {
@@ -138,7 +221,7 @@ pub(super) async fn update_from_disk(
         let page = json!({"success": false, "message": message, "num_paused_requests": 0});
         (StatusCode::BAD_REQUEST, Json(page)).into_response()
     };
-    Ok(match fault {
+    match fault {
         LoadFault::None | LoadFault::Lie => {
             let message = "Succeeded to update model weights.";
             Json(json!({"success": true, "message": message, "num_paused_requests": 0}))
@@ -147,7 +230,7 @@ pub(super) async fn update_from_disk(
         LoadFault::Refuse => failed("the simulated engine was told to refuse"),
         LoadFault::Tear => failed("The full weights of the ModelRunner are partially updated."),
         LoadFault::Lose => broken_answer(),
-    })
+    }
 }
 
 #[derive(Deserialize)]
