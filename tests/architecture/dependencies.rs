@@ -58,6 +58,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-engine-sim",
         "treadle-gateway",
         "treadle-outbox",
+        "treadle-relay",
         "treadle-sandbox-apis",
         "treadle-training",
         "treadle-whatif",
@@ -158,6 +159,19 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         ],
     ),
     ("treadle-policy-runtime", &["treadle-model"]),
+    (
+        "treadle-relay",
+        &[
+            "treadle-auth",
+            "treadle-core",
+            "treadle-endpoints",
+            "treadle-http",
+            "treadle-model",
+            "treadle-scheduler",
+            "treadle-weights",
+            "treadle-wire",
+        ],
+    ),
     ("treadle-report", &[]),
     (
         "treadle-runs",

@@ -1,9 +1,12 @@
 //! `[engines]`: the inference engines to serve programs with.
 
 use serde::{Deserialize, Serialize};
-use treadle_model::EngineKind;
+use std::net::{IpAddr, SocketAddr};
+use treadle_model::{ClientName, EngineKind};
 
 use super::section::{Form, Setting, section};
+use super::tls::is_loopback_host;
+use super::{ConfigError, conflict};
 
 /// The kind of an engine, which decides how its load and tokens are queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +119,8 @@ section! {
         kind: EngineChoice = EngineChoice::Auto, "";
         /// Where engines may be registered: hosts (`gpu1`, `*.gpus.internal`), addresses and networks (`10.0.0.0/8`), optionally with `:port`. Empty for everywhere except the daemon itself, link-local addresses and cloud metadata addresses. The engines of `engines.endpoints` need no entry.
         allowed: Vec<String> = Vec::new(), "";
+        /// Ports at which a job's trainer controls single engines, as `JOB@127.0.0.1:9001`: the first engine of `engines.endpoints` at this port, the next one at the next. For slime, which takes a host and a port but no path (docs/weights.md); other trainers need none. Whoever calls them needs what `POST /api/v1/jobs/{job}/weights` needs. Empty for none.
+        relay: String = String::new(), "";
         /// How long an engine may take for a whole answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
         /// How often a step is sent again when its engine fails before the first byte of an answer: it is unreachable, closes the connection, or answers 502, 503 or 504. Comments do not count as an answer. A busy engine (429, or 503 with `Retry-After` or a text that says so) gets no steps until that time; another engine gets the step at once. Without another engine, the answer is passed on, like any other error.
@@ -139,7 +144,77 @@ section! {
     }
 }
 
+/// A port at which a trainer controls one engine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RelayPort {
+    /// The trainer's job.
+    pub job: String,
+    /// The port.
+    pub listen: SocketAddr,
+    /// The engine's URL.
+    pub engine: String,
+}
+
+impl RelayPort {
+    /// Whether a URL leads to this port.
+    pub fn is_at(&self, url: &str) -> bool {
+        let Ok(url) = url.parse::<http::Uri>() else {
+            return false;
+        };
+        let (own, host) = (self.listen.ip(), url.host().unwrap_or_default());
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        let is_local = is_loopback_host(host) && (own.is_loopback() || own.is_unspecified());
+        let is_own = own.is_unspecified() || address == Some(own) || is_local;
+        url.port_u16() == Some(self.listen.port()) && is_own
+    }
+}
+
 impl EnginesConfig {
+    /// The ports of `engines.relay`.
+    pub fn relay_ports(&self) -> Vec<RelayPort> {
+        self.first_relay_port().map_or_else(Vec::new, |first| {
+            let ports = first.listen.port()..=u16::MAX;
+            let ports = ports.zip(&self.endpoints);
+            let ports = ports.map(|(port, endpoint)| RelayPort {
+                job: first.job.clone(),
+                listen: SocketAddr::new(first.listen.ip(), port),
+                engine: endpoint.url.clone(),
+            });
+            ports.collect()
+        })
+    }
+
+    fn first_relay_port(&self) -> Option<RelayPort> {
+        let (job, listen) = self.relay.split_once('@')?;
+        Some(RelayPort {
+            job: job.to_owned(),
+            listen: listen.parse().ok()?,
+            engine: String::new(),
+        })
+    }
+
+    /// Rules across several values.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |problem: &str| {
+            let remedy = "write it as JOB@ADDRESS:PORT, such as math@127.0.0.1:9001";
+            Err(conflict("engines.relay", problem.to_owned(), remedy))
+        };
+        if self.relay.is_empty() {
+            return Ok(());
+        }
+        let Some(first) = self.first_relay_port() else {
+            return wrong("is no job and address");
+        };
+        if ClientName::parse("job", first.job).is_err() {
+            return wrong("has no name of a job before the @");
+        }
+        let count = self.endpoints.len();
+        if first.listen.port() == 0 || count == 0 || self.relay_ports().len() < count {
+            return wrong("needs engines.endpoints, and a port for each, up from the one it names");
+        }
+        Ok(())
+    }
+
     /// Kind of an endpoint; `None` if it is to be detected.
     pub fn kind_of(&self, endpoint: &Endpoint) -> Option<EngineKind> {
         endpoint.kind.unwrap_or(self.kind).kind()

@@ -41,7 +41,7 @@ pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
 pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};
 pub use core_config::out_of_bounds;
-pub use engines::{Endpoint, EngineChoice, EnginesConfig};
+pub use engines::{Endpoint, EngineChoice, EnginesConfig, RelayPort};
 pub use error::{ConfigError, Origin};
 pub use kubernetes::KubernetesSection;
 pub use kv::KvSection;
@@ -182,6 +182,7 @@ impl Config {
             ));
         }
         self.server.check()?;
+        self.engines.check()?;
         self.check_network()?;
         self.oidc.check()?;
         if let Some((key, problem)) = self.broker.problem() {

@@ -98,9 +98,11 @@ impl Config {
             return Err(conflict(lacking, problem, "set both or neither"));
         }
         let tier: Option<SocketAddr> = self.kv.tier_listen.parse().ok();
+        let relay = self.engines.relay_ports().into_iter().next();
         let ports = [
             ("server.listen", Some(self.server.listen)),
             ("kv.tier_listen", tier),
+            ("engines.relay", relay.map(|port| port.listen)),
         ];
         for (key, address) in ports {
             if let Some(address) = address.filter(|address| !is_loopback(address.ip())) {
@@ -142,7 +144,7 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-fn is_loopback_host(host: &str) -> bool {
+pub(super) fn is_loopback_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost" || bare.parse().is_ok_and(is_loopback)
 }

@@ -19,6 +19,10 @@ pub const ACTION_BYTES_MAX: usize = 8 << 20;
 /// Largest sample of a program.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 64 << 20;
 
+/// Largest call of a trainer to an engine: names, types and shapes of all tensors, or handles to
+/// them. Weights don't come this way.
+pub const WEIGHTS_CALL_BYTES_MAX: usize = 64 << 20;
+
 /// The limit on a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
@@ -30,6 +34,9 @@ pub(crate) enum Length {
     Command,
     /// [`SAMPLE_BYTES_MAX`].
     Sample,
+    /// [`WEIGHTS_CALL_BYTES_MAX`]; the response is sent when the engine has answered, with no
+    /// timeout.
+    Weights,
     /// The configured limit on uploaded policies.
     Upload,
     /// No limit here: the gateway reads the body and has its own limits.
@@ -104,11 +111,15 @@ impl About {
             method: self.method.clone(),
             path: self.path.clone(),
             needs: self.needs,
-            relayed: matches!(self.length, Length::Relayed | Length::Command),
+            relayed: matches!(
+                self.length,
+                Length::Relayed | Length::Command | Length::Weights
+            ),
             bytes_max: match self.length {
                 Length::Control => Some(CONTROL_BYTES_MAX),
                 Length::Action | Length::Command => Some(ACTION_BYTES_MAX),
                 Length::Sample => Some(SAMPLE_BYTES_MAX),
+                Length::Weights => Some(WEIGHTS_CALL_BYTES_MAX),
                 Length::Upload | Length::Relayed => None,
             },
         }

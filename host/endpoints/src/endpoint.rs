@@ -1,7 +1,9 @@
 //! An endpoint: its path, required permission, handler, errors and documentation. The router, the
 //! guard's table and the OpenAPI document are built from endpoints.
 
-use crate::about::{ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length, SAMPLE_BYTES_MAX};
+use crate::about::{
+    ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length, SAMPLE_BYTES_MAX, WEIGHTS_CALL_BYTES_MAX,
+};
 use crate::signature::{Signature, in_path};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -171,6 +173,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
+    /// Its body is a call of a trainer to engines; the response is sent when they have answered.
+    pub fn takes_weights(mut self) -> Self {
+        self.about.length = Length::Weights;
+        self
+    }
+
     /// Its body is a command; the response is sent when the command exits.
     pub fn takes_command(mut self) -> Self {
         self.about.length = Length::Command;
@@ -207,6 +215,7 @@ where
                 handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX))
             }
             Length::Sample => handler.layer(DefaultBodyLimit::max(SAMPLE_BYTES_MAX)),
+            Length::Weights => handler.layer(DefaultBodyLimit::max(WEIGHTS_CALL_BYTES_MAX)),
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };

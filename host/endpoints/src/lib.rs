@@ -14,5 +14,5 @@ pub mod arguments;
 mod endpoint;
 pub mod signature;
 
-pub use about::{ACTION_BYTES_MAX, About};
+pub use about::{ACTION_BYTES_MAX, About, WEIGHTS_CALL_BYTES_MAX};
 pub use endpoint::{Endpoint, delete, get, patch, post, put, relayed, router};

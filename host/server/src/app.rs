@@ -5,12 +5,14 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use treadle_auth::Auth;
+use treadle_config::RelayPort;
 use treadle_engines::EngineWatch;
 use treadle_engines::transfers::Node;
 use treadle_gateway::GatewayState;
 use treadle_http::OpenStreams;
 use treadle_outbox::Status;
 use treadle_registry::PluginRegistry;
+use treadle_relay::RelayApp;
 use treadle_runs::actions::Actions;
 use treadle_runs::nodes::Nodes;
 use treadle_runs::sandboxes::{Host, SandboxApp, Tenants};
@@ -54,11 +56,19 @@ pub struct App {
     pub committed: watch::Receiver<u64>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
+    /// Ports at which a trainer controls single engines.
+    pub(crate) relay_ports: Arc<[RelayPort]>,
     /// The demo that the daemon is part of, if any.
     pub demo: Arc<OnceLock<DemoView>>,
 }
 
 impl App {
+    /// What handlers of trainers' calls to engines share.
+    pub(crate) fn relay_app(&self) -> RelayApp {
+        let upstream = self.gateway.upstream.clone();
+        RelayApp::new(self.driver.clone(), upstream, self.auth.clone())
+    }
+
     /// What handlers of requests about sandboxes share.
     pub(crate) fn sandbox_app(&self) -> SandboxApp {
         SandboxApp {

@@ -54,6 +54,7 @@ use treadle_auth::permissions::{Permissions, Route};
 use treadle_endpoints::About;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
+use treadle_relay::{relay_endpoints, relay_router};
 use treadle_sandbox_apis::{forward, in_form, sandbox_endpoints, sandbox_router};
 use treadle_training::{training_endpoints, training_router};
 use treadle_wire::ErrorCode;
@@ -135,6 +136,7 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
     groups.push(("Training runs", abouts(training_endpoints())));
+    groups.push(("For trainers that update weights", abouts(relay_endpoints())));
     let of_sandboxes = sandbox_endpoints().into_iter();
     groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
@@ -169,6 +171,7 @@ pub(crate) fn router(app: App) -> Router {
     let forward = from_fn_with_state(app.sandbox_app(), forward);
     let of_sandboxes = sandbox_router(app.sandbox_app()).layer(forward);
     let of_training = training_router(app.training.clone());
+    let of_trainers = relay_router(app.relay_app());
     let link = Router::new()
         .route(treadle_runs::nodes::PATH, get(nodes::connect))
         .with_state(app.clone());
@@ -184,6 +187,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(treadle_endpoints::router(own, app, upload_bytes_max))
         .merge(of_sandboxes)
         .merge(of_training)
+        .merge(of_trainers)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)

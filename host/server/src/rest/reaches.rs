@@ -17,6 +17,11 @@ const ENGINE: (&str, &str) = (
     "an engine",
     "one that is registered; of the body and the head only [what is listed](#what-engines-are-given)",
 );
+const CONTROL: (&str, &str) = (
+    "engines, which open a folder or join a process group",
+    "engines that are registered, by the [listed paths](weights.md#updates-that-a-trainer-drives) \
+     only; folders and addresses of the body are opened by engines, as their own user",
+);
 const ADDRESS: (&str, &str) = (
     "an address",
     "a base URL that [may be an engine's](#engines): `engines.allowed`, checked whenever a connection \
@@ -78,6 +83,8 @@ const REACHES: &[(&str, (&str, &str))] = &[
              opens nothing",
         ),
     ),
+    ("ANY /api/v1/jobs/{job}/engine/{*path}", CONTROL),
+    ("ANY /api/v1/jobs/{job}/workers/{worker}/engine/{*path}", CONTROL),
     (
         "PUT /api/v1/images/{image}",
         (

@@ -134,6 +134,9 @@ async fn add(
     };
     let declared = Declared::new(body.kind.as_str(), capacity_tokens)
         .map_err(|error| error_response(&error))?;
+    // slime registers the port at which it controls an engine.
+    let port = app.relay_ports.iter().find(|port| port.is_at(url));
+    let url = port.map_or(url, |port| &port.engine);
     register(&app, &caller, url, declared).await
 }
 

@@ -1,6 +1,7 @@
 //! Starting and stopping a daemon: the order in which its parts come up, and
 //! the reverse in which they go down.
 
+use super::relay_ports::RelayPorts;
 use super::{EndCause, GatewayContext, Leading, StartError, keep_hash_key};
 use crate::app::App;
 use crate::rest;
@@ -31,6 +32,7 @@ pub struct Daemon {
     pub first_token: Option<FirstToken>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
+    relay_ports: RelayPorts,
     leading: Leading,
 }
 
@@ -50,6 +52,7 @@ impl Daemon {
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(config, Node::open(config).await?)?;
         let leading = Leading::start(config, store, auth, context, epoch).await?;
+        let relay_ports = RelayPorts::start(config, &leading.app).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
         let router = treadle_http::open_to(&config.server.cors_origins, router);
@@ -63,6 +66,7 @@ impl Daemon {
             first_token,
             stop: Some(stop),
             served,
+            relay_ports,
             leading,
         })
     }
@@ -92,6 +96,7 @@ impl Daemon {
             let _ = stop.send(());
         }
         let _ = (&mut self.served).await;
+        self.relay_ports.stop().await;
         self.leading.stop().await;
         self.app.auth.close().await;
         let _ = self.app.store.close().await;

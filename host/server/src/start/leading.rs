@@ -438,6 +438,7 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         streams,
         committed,
         next_worker,
+        relay_ports: config.engines.relay_ports().into(),
         demo: Arc::default(),
     })
 }

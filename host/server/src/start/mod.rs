@@ -6,6 +6,7 @@ mod end_cause;
 mod engines;
 mod leading;
 mod pruning;
+mod relay_ports;
 mod training;
 
 pub use crate::start_error::StartError;

@@ -1,0 +1,386 @@
+//! One call of a trainer to one engine.
+
+use crate::RelayApp;
+use crate::answers::Reply;
+use crate::paths::Does;
+use crate::relayed::Relayed;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use treadle_auth::{Auth, Caller, Change};
+use treadle_core::PublishError;
+use treadle_core::weights::{
+    Answer, Call, Extent, Holding, Phase, State, TrainerCall, Weights, WeightsError, WeightsEvent,
+};
+use treadle_http::{Upstream, UpstreamError};
+use treadle_model::{ClientName, EngineKind, WorkerId, endpoint_of};
+use treadle_scheduler::DriverHandle;
+use treadle_weights::engines;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Largest answer that is read: checksums of all tensors of a large model on many ranks.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How often an engine that proves what it has is looked at, if nothing is heard of it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A job's run, as far as calls to its engines concern it.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) driver: DriverHandle,
+    upstream: Upstream,
+    auth: Arc<Auth>,
+    caller: Caller,
+    own: ClientName,
+    /// The job, by the core's name.
+    pub(crate) job: Box<str>,
+    lineage: u32,
+}
+
+/// Where an engine is.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    pub(crate) worker: WorkerId,
+    pub(crate) url: String,
+    pub(crate) kind: EngineKind,
+}
+
+/// What the core knows of an engine.
+struct Known {
+    phase: Phase,
+    is_paused_by_treadle: bool,
+    /// An update has begun there and has not ended.
+    is_open: bool,
+    cause: String,
+    version: Option<Weights>,
+}
+
+impl Known {
+    fn of(holding: &Holding) -> Self {
+        let trainer = holding.trainer.as_ref();
+        Self {
+            phase: holding.phase,
+            is_paused_by_treadle: trainer.is_some_and(|trainer| trainer.paused_by_treadle),
+            is_open: trainer.is_some_and(|trainer| trainer.extent == Extent::Open),
+            cause: holding.cause.clone().unwrap_or_default().into(),
+            version: holding.held.clone(),
+        }
+    }
+}
+
+fn stopped() -> ErrorBody {
+    ErrorBody::new(ErrorCode::Overloaded, "treadle is shutting down")
+}
+
+/// The refusal of a call by the core.
+fn refusal(error: &PublishError) -> Reply {
+    let PublishError::Engines(error) = error else {
+        return Reply::refused(ErrorCode::WeightsConflict, error.to_string());
+    };
+    match error {
+        WeightsError::Name => Reply::refused(ErrorCode::InvalidField, error.to_string()),
+        WeightsError::UnknownWorker(_) => {
+            Reply::refused(ErrorCode::WorkerUnknown, error.to_string())
+        }
+        // Another tenant's job is not named.
+        WeightsError::OtherJob { worker, .. } => Reply::refused(
+            ErrorCode::WeightsConflict,
+            format!("{worker} has the weights of another job; release them first"),
+        ),
+        _ => Reply::refused(ErrorCode::WeightsConflict, error.to_string()),
+    }
+}
+
+impl Run {
+    pub(crate) async fn of(
+        app: &RelayApp,
+        caller: &Caller,
+        own: ClientName,
+    ) -> Result<Self, ErrorBody> {
+        let job: Box<str> = caller.principal.inside(&own).into();
+        let name = job.clone();
+        let lineage = app
+            .driver
+            .training(move |state| state.jobs.get(&name).map_or(0, |job| job.lineage));
+        Ok(Self {
+            lineage: lineage.await.map_err(|_| stopped())?,
+            driver: app.driver.clone(),
+            upstream: app.upstream.clone(),
+            auth: app.auth.clone(),
+            caller: caller.clone(),
+            own,
+            job,
+        })
+    }
+
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, Reply> {
+        let read = self.driver.weights(read).await;
+        read.map_err(|_| Reply::error(&stopped()))
+    }
+
+    async fn known(&self, worker: WorkerId) -> Result<Option<Known>, Reply> {
+        self.read(move |state| state.holding(worker).map(Known::of))
+            .await
+    }
+
+    /// Makes a call to one engine; `all` if the trainer calls all of them.
+    pub(crate) async fn call_one(&self, worker: WorkerId, relayed: &Relayed, all: bool) -> Reply {
+        let found = match self.driver.worker(worker).await {
+            Ok(found) => found,
+            Err(_) => return Reply::error(&stopped()),
+        };
+        let Some(found) = found else {
+            let message = format!("{worker} is not registered; `treadle workers` lists engines");
+            return Reply::refused(ErrorCode::WorkerUnknown, message);
+        };
+        let engine = Engine {
+            worker,
+            url: endpoint_of(&found.url).0.to_owned(),
+            kind: found.engine,
+        };
+        let called = self.called(&engine, relayed, all).await;
+        called.unwrap_or_else(|refusal| refusal)
+    }
+
+    async fn called(&self, engine: &Engine, relayed: &Relayed, all: bool) -> Result<Reply, Reply> {
+        let page = match relayed.does {
+            Does::Nothing => Value::Null,
+            _ => relayed.page().map_err(|error| Reply::error(&error))?,
+        };
+        match relayed.does.call(&page) {
+            None if relayed.does == Does::Memory => {
+                self.check_paused(engine).await?;
+                Ok(self.send(engine, relayed).await)
+            }
+            None => Ok(self.send(engine, relayed).await),
+            Some(TrainerCall::Resume) => self.resume(engine, Some(relayed)).await,
+            Some(call) => {
+                self.begin_paused(engine, &call, all).await?;
+                if call == TrainerCall::Begin {
+                    self.abandon(engine).await?;
+                }
+                let reply = self.send(engine, &relayed.recomputing(&page)).await;
+                let reply = reply.corrected();
+                self.ended(engine, reply.meaning(&call)).await?;
+                self.resume_own(engine, &call, reply).await
+            }
+        }
+    }
+
+    /// Records a call that is about to be made.
+    async fn begin(
+        &self,
+        engine: &Engine,
+        call: &TrainerCall,
+        all: bool,
+    ) -> Result<Result<(), PublishError>, Reply> {
+        let event = WeightsEvent::WeightsRelayed {
+            job: self.job.clone(),
+            worker: engine.worker,
+            lineage: self.lineage,
+            all,
+            call: call.clone(),
+        };
+        self.publish(event).await
+    }
+
+    async fn publish(&self, event: WeightsEvent) -> Result<Result<(), PublishError>, Reply> {
+        let published = self.driver.publish(event).await;
+        published.map_err(|error| Reply::refused(ErrorCode::Internal, error.to_string()))
+    }
+
+    async fn ended(&self, engine: &Engine, answer: Answer) -> Result<(), Reply> {
+        if let Answer::Failed { cause } | Answer::Refused { cause } = &answer {
+            tracing::warn!(job = %self.job, worker = %engine.worker, %cause,
+                "a trainer's call to an engine");
+        }
+        let event = WeightsEvent::WeightsRelayEnded {
+            job: self.job.clone(),
+            worker: engine.worker,
+            answer,
+        };
+        let ended = self.publish(event).await?;
+        ended.map_err(|error| refusal(&error))
+    }
+
+    /// Records a call that is about to be made. treadle pauses an engine that its trainer did not,
+    /// if the call shows when the update ends.
+    async fn begin_paused(
+        &self,
+        engine: &Engine,
+        call: &TrainerCall,
+        all: bool,
+    ) -> Result<(), Reply> {
+        let shows_its_end = matches!(call, TrainerCall::Begin | TrainerCall::Load { .. });
+        match self.begin(engine, call, all).await? {
+            Ok(()) => return Ok(()),
+            Err(PublishError::Engines(WeightsError::NotPaused(_))) if shows_its_end => {}
+            Err(error) => return Err(refusal(&error)),
+        }
+        let pause = TrainerCall::Pause { own: true };
+        let begun = self.begin(engine, &pause, all).await?;
+        begun.map_err(|error| refusal(&error))?;
+        let answer = self.pause(engine).await;
+        self.ended(engine, answer.clone()).await?;
+        if let Answer::Refused { cause } | Answer::Failed { cause } = answer {
+            let message = format!("{} could not be paused: {cause}", engine.worker);
+            return Err(Reply::refused(ErrorCode::WeightsConflict, message));
+        }
+        let begun = self.begin(engine, call, all).await?;
+        begun.map_err(|error| refusal(&error))
+    }
+
+    /// Ends an update that its trainer gave up: engines begin no other before. What comes of it does
+    /// not matter, because all weights are sent again.
+    async fn abandon(&self, engine: &Engine) -> Result<(), Reply> {
+        let known = self.known(engine.worker).await?;
+        if known.is_some_and(|known| known.is_open) {
+            let path = match engine.kind {
+                EngineKind::Sglang => "/end_weight_update",
+                _ => "/finish_weight_update",
+            };
+            let end = Relayed::own(Method::POST, path);
+            self.send(engine, &end).await;
+        }
+        Ok(())
+    }
+
+    async fn pause(&self, engine: &Engine) -> Answer {
+        let own = engines::Engine {
+            upstream: &self.upstream,
+            url: &engine.url,
+            kind: engine.kind,
+        };
+        // The version does not matter to a pause.
+        let weights = Weights {
+            lineage: 0,
+            version: 0,
+            name: "".into(),
+            folder: "".into(),
+        };
+        engines::call(own, Call::Pause, &weights).await
+    }
+
+    /// An engine that treadle paused for its trainer generates again after the last call.
+    async fn resume_own(
+        &self,
+        engine: &Engine,
+        call: &TrainerCall,
+        reply: Reply,
+    ) -> Result<Reply, Reply> {
+        let is_last = matches!(call, TrainerCall::End { .. } | TrainerCall::Load { .. });
+        let known = self.known(engine.worker).await?;
+        let is_own = known.is_some_and(|known| known.is_paused_by_treadle);
+        if !reply.is_success() || !is_last || !is_own {
+            return Ok(reply);
+        }
+        let resumed = self.resume(engine, None).await?;
+        Ok(if resumed.is_success() { reply } else { resumed })
+    }
+
+    async fn check_paused(&self, engine: &Engine) -> Result<(), Reply> {
+        let known = self.known(engine.worker).await?;
+        if known.is_some_and(|known| known.phase != Phase::Held) {
+            return Ok(());
+        }
+        let error = WeightsError::NotPaused(engine.worker);
+        Err(refusal(&PublishError::Engines(error)))
+    }
+
+    /// Has an engine prove what it has, and generate again. One that treadle has no part in is
+    /// resumed by the trainer's own call.
+    async fn resume(&self, engine: &Engine, relayed: Option<&Relayed>) -> Result<Reply, Reply> {
+        let begun = self.begin(engine, &TrainerCall::Resume, false).await?;
+        begun.map_err(|error| refusal(&error))?;
+        let known = self.known(engine.worker).await?;
+        let is_held = known.is_none_or(|known| known.phase == Phase::Held);
+        if let Some(relayed) = relayed.filter(|_| is_held) {
+            return Ok(self.send(engine, relayed).await);
+        }
+        let mut changes = self.driver.training_changes();
+        loop {
+            changes.mark_unchanged();
+            let known = self.known(engine.worker).await?;
+            match known {
+                Some(known) if known.phase == Phase::Held => {
+                    self.note(engine, &known).await;
+                    return Ok(Reply::resumed(engine.kind));
+                }
+                Some(known) if !is_proving(known.phase) => {
+                    let error = WeightsError::Torn {
+                        worker: engine.worker,
+                        cause: known.cause.into(),
+                    };
+                    return Err(refusal(&PublishError::Engines(error)));
+                }
+                Some(_) => {}
+                None => {
+                    let error = WeightsError::UnknownWorker(engine.worker);
+                    return Err(refusal(&PublishError::Engines(error)));
+                }
+            }
+            let _ = timeout(LOOK_AGAIN, changes.changed()).await;
+        }
+    }
+
+    async fn note(&self, engine: &Engine, known: &Known) {
+        let version = known.version.as_ref();
+        let version = version.map(|v| json!({"version": v.version, "name": v.name}));
+        let change = Change {
+            action: "weights.relayed",
+            target: &self.own,
+            before: Value::Null,
+            after: json!({"worker": engine.worker.0, "version": version}),
+        };
+        self.auth.audit.note(&self.caller, change).await;
+    }
+
+    /// Makes the call itself, once and without a timeout: a transfer takes as long as it takes.
+    pub(crate) async fn send(&self, engine: &Engine, relayed: &Relayed) -> Reply {
+        let path = match &relayed.query {
+            Some(query) => format!("{}?{query}", relayed.path),
+            None => relayed.path.to_owned(),
+        };
+        let (method, body) = (relayed.method.clone(), relayed.body.clone());
+        let sent = self
+            .upstream
+            .send(method, &engine.url, &path, &relayed.headers, body)
+            .await;
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(UpstreamError::Broken(cause)) => return Reply::lost(&cause),
+            Err(error) => return Reply::refused(ErrorCode::EngineUnreachable, error.to_string()),
+        };
+        let (head, body) = answer.into_parts();
+        let kind = head.headers.get(CONTENT_TYPE).cloned();
+        match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+            Ok(body) => Reply {
+                status: head.status,
+                kind: kind.unwrap_or(HeaderValue::from_static("application/json")),
+                body: body.to_bytes(),
+                is_own: false,
+            },
+            Err(error) => Reply::lost(&error.to_string()),
+        }
+    }
+
+    /// Asks an engine for a page.
+    pub(crate) async fn page(&self, engine: &Engine, path: &'static str) -> Result<Value, Reply> {
+        let relayed = Relayed::own(Method::GET, path);
+        let reply = self.send(engine, &relayed).await;
+        if reply.is_success() {
+            return Ok(reply.page());
+        }
+        Err(reply)
+    }
+}
+
+fn is_proving(phase: Phase) -> bool {
+    matches!(phase, Phase::Verifying | Phase::Clearing | Phase::Resuming)
+}

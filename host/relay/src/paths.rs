@@ -1,0 +1,158 @@
+//! The paths of vLLM and SGLang that are relayed, and what each does to an engine's weights.
+
+use axum::http::Method;
+use serde_json::Value;
+use treadle_core::weights::TrainerCall;
+
+/// What a path does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Does {
+    /// Nothing to the weights.
+    Nothing,
+    /// It takes memory away or gives it back, which no engine that generates survives.
+    Memory,
+    /// What its body says.
+    Asks,
+    /// It prepares a process group; the engines' ranks in it follow each other.
+    Joins,
+    /// It pauses generation.
+    Pauses,
+    /// It begins an update that comes in parts.
+    Begins,
+    /// It has a part of the weights, or their name.
+    Parts,
+    /// It ends an update that came in parts.
+    Ends,
+    /// It has whole weights.
+    Loads,
+    /// It resumes generation.
+    Resumes,
+}
+
+const GET: Method = Method::GET;
+const POST: Method = Method::POST;
+
+/// All relayed paths.
+pub(crate) const PATHS: &[(Method, &str, Does)] = &[
+    // Both.
+    (GET, "/health", Does::Nothing),
+    (GET, "/v1/models", Does::Nothing),
+    (POST, "/abort_request", Does::Nothing),
+    (POST, "/abort_requests", Does::Nothing),
+    // vLLM.
+    (GET, "/version", Does::Nothing),
+    (GET, "/is_paused", Does::Nothing),
+    (GET, "/is_sleeping", Does::Nothing),
+    (GET, "/get_world_size", Does::Nothing),
+    (GET, "/weight_info", Does::Nothing),
+    (POST, "/weight_checker", Does::Asks),
+    (POST, "/pause", Does::Pauses),
+    (POST, "/resume", Does::Resumes),
+    (POST, "/sleep", Does::Memory),
+    (POST, "/wake_up", Does::Memory),
+    (POST, "/reset_prefix_cache", Does::Nothing),
+    (POST, "/collective_rpc", Does::Asks),
+    (POST, "/init_weight_transfer_engine", Does::Joins),
+    (POST, "/shutdown_weight_transfer_engine", Does::Nothing),
+    (POST, "/start_weight_update", Does::Begins),
+    (POST, "/start_draft_weight_update", Does::Begins),
+    (POST, "/update_weights", Does::Parts),
+    (POST, "/finish_weight_update", Does::Ends),
+    (POST, "/update_weight_version", Does::Parts),
+    // Of SkyRL's and prime-rl's servers.
+    (POST, "/fetch_weights", Does::Nothing),
+    (POST, "/init_broadcaster", Does::Joins),
+    // SGLang.
+    (GET, "/health_generate", Does::Nothing),
+    (GET, "/server_info", Does::Nothing),
+    (GET, "/get_server_info", Does::Nothing),
+    (GET, "/model_info", Does::Nothing),
+    (GET, "/get_model_info", Does::Nothing),
+    (GET, "/get_weight_version", Does::Nothing),
+    (GET, "/v1/loads", Does::Nothing),
+    (GET, "/get_load", Does::Nothing),
+    (GET, "/flush_cache", Does::Nothing),
+    (POST, "/flush_cache", Does::Nothing),
+    (POST, "/weights_checker", Does::Asks),
+    (POST, "/pause_generation", Does::Pauses),
+    (POST, "/continue_generation", Does::Resumes),
+    (POST, "/release_memory_occupation", Does::Memory),
+    (POST, "/resume_memory_occupation", Does::Memory),
+    (POST, "/init_weights_update_group", Does::Joins),
+    (POST, "/destroy_weights_update_group", Does::Nothing),
+    (POST, "/begin_weight_update", Does::Begins),
+    (POST, "/update_weights_from_distributed", Does::Parts),
+    (POST, "/update_weights_from_tensor", Does::Parts),
+    (POST, "/update_weights_from_ipc", Does::Parts),
+    (POST, "/end_weight_update", Does::Ends),
+    (POST, "/update_weights_from_disk", Does::Loads),
+    (POST, "/post_process_weights", Does::Parts),
+    // Of slime's servers.
+    (POST, "/pull_weights", Does::Nothing),
+];
+
+impl Does {
+    /// What a call with this body does.
+    pub(crate) fn with(self, body: &Value) -> Self {
+        if self != Self::Asks {
+            return self;
+        }
+        match (body["action"].as_str(), body["method"].as_str()) {
+            (Some("checksum" | "compare" | "snapshot"), _) => Self::Nothing,
+            (Some(_), _) => Self::Parts,
+            (None, Some("reload_weights")) => Self::Loads,
+            (None, Some(method)) if method.contains("weight") || method.contains("load") => {
+                Self::Parts
+            }
+            (None, _) => Self::Nothing,
+        }
+    }
+
+    /// The call as the core sees it, if it concerns the weights.
+    pub(crate) fn call(self, body: &Value) -> Option<TrainerCall> {
+        let name = body["weight_version"].as_str();
+        let name = name.or(body["new_version"].as_str()).map(Into::into);
+        Some(match self {
+            Self::Nothing | Self::Memory | Self::Joins | Self::Asks => return None,
+            Self::Pauses => TrainerCall::Pause { own: false },
+            Self::Begins => TrainerCall::Begin,
+            Self::Parts => TrainerCall::Part { name },
+            Self::Ends => TrainerCall::End { name },
+            Self::Loads => TrainerCall::Load { name },
+            Self::Resumes => TrainerCall::Resume,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn paths_are_listed_once() {
+        let all: BTreeSet<String> = PATHS
+            .iter()
+            .map(|(method, path, _)| format!("{method} {path}"))
+            .collect();
+        assert_eq!(all.len(), PATHS.len());
+    }
+
+    #[test]
+    fn what_a_body_asks_for_decides() {
+        let does = |body: Value| Does::Asks.with(&body);
+        assert_eq!(does(json!({"action": "checksum"})), Does::Nothing);
+        assert_eq!(does(json!({"action": "reset"})), Does::Parts);
+        assert_eq!(does(json!({"method": "reload_weights"})), Does::Loads);
+        assert_eq!(
+            does(json!({"method": "update_weights_from_ipc"})),
+            Does::Parts
+        );
+        assert_eq!(does(json!({"method": "get_rank"})), Does::Nothing);
+        assert_eq!(does(Value::Null), Does::Nothing);
+        let call = Does::Ends.call(&json!({"weight_version": "7"}));
+        assert_eq!(call.as_ref().and_then(TrainerCall::name), Some("7"));
+        assert_eq!(Does::Joins.call(&Value::Null), None);
+    }
+}
