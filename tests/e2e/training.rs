@@ -7,6 +7,7 @@ mod harness;
 mod kills;
 mod messages;
 pub(crate) mod real;
+mod relay;
 mod reports;
 mod shaping;
 mod streams;
