@@ -11,8 +11,8 @@ import type { WeightsHistory, WeightsUpdate } from "./weightsReplay";
 export const VERSION_TOKENS = ["decode", "tool", "offloaded", "paused", "migrating"];
 /** The colour of what engines came with. */
 const FIRST_TOKEN = "shared";
-/** Updates that are shown as lanes unless others are chosen. */
-export const UPDATES_SHOWN = 6;
+/** Updates that are shown as lanes unless others are chosen: their versions differ in colour. */
+export const UPDATES_SHOWN = 4;
 /** Time around updates, as a share of their own. */
 const MARGIN = 0.15;
 const MARGIN_MIN_US = 20_000;
