@@ -131,9 +131,8 @@ impl Run {
 
     /// Makes a call to one engine; `all` if the trainer calls all of them.
     pub(crate) async fn call_one(&self, worker: WorkerId, relayed: &Relayed, all: bool) -> Reply {
-        let found = match self.driver.worker(worker).await {
-            Ok(found) => found,
-            Err(_) => return Reply::error(&stopped()),
+        let Ok(found) = self.driver.worker(worker).await else {
+            return Reply::error(&stopped());
         };
         let Some(found) = found else {
             let message = format!("{worker} is not registered; `treadle workers` lists engines");

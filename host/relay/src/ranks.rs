@@ -39,17 +39,15 @@ impl Run {
 
     /// How many ranks each engine has.
     async fn sizes(&self, engines: &[Engine]) -> Result<Vec<u64>, Reply> {
-        let sizes = engines.iter().map(async |engine| match engine.kind {
-            EngineKind::Sglang => {
+        let sizes = engines.iter().map(async |engine| {
+            if engine.kind == EngineKind::Sglang {
                 let page = self.page(engine, "/server_info").await?;
                 let of = |name: &str| page[name].as_u64().unwrap_or(1);
-                Ok(of("tp_size") * of("pp_size"))
+                return Ok(of("tp_size") * of("pp_size"));
             }
-            _ => {
-                let page = self.page(engine, "/get_world_size").await?;
-                let size = page["world_size"].as_u64();
-                size.ok_or_else(|| invalid(format!("{} has no `world_size`", engine.worker)))
-            }
+            let page = self.page(engine, "/get_world_size").await?;
+            let size = page["world_size"].as_u64();
+            size.ok_or_else(|| invalid(format!("{} has no `world_size`", engine.worker)))
         });
         try_join_all(sizes).await
     }
