@@ -26,7 +26,7 @@ impl Relayed {
         let of_path = PATHS.iter().filter(|(_, known, _)| &known[1..] == path);
         let mut of_path = of_path.peekable();
         if of_path.peek().is_none() {
-            let message = "the path is none of those that are relayed; docs/weights.md lists them";
+            let message = "the path is not relayed; docs/weights.md lists those that are";
             return Err(ErrorBody::new(ErrorCode::UnknownPath, message));
         }
         let found = of_path.find(|(method, _, _)| *method == sent.method);
