@@ -49,7 +49,7 @@ async fn end(client: &Client, program: &str, tokens: usize) -> u16 {
     ]});
     let report = json!({"end": "completed", "reward": 1.0, "sample": sample});
     let ended = put(client, &format!("/members/{program}"), &report).await;
-    ended.status
+    ended.status.as_u16()
 }
 
 /// The trainer takes a batch and keeps it; returns the lengths of each group's members.
