@@ -7,16 +7,26 @@
 //! | vLLM | completions | `choices[].prompt_token_ids` | `choices[].token_ids` | `choices[].logprobs.token_logprobs` |
 //! | SGLang | chat, whole | `choices[].prompt_token_ids` | `choices[].response_token_ids` | as vLLM |
 //! | SGLang | completions | `choices[].prompt_token_ids` | `choices[].token_ids` | as vLLM |
-//! | llama.cpp | chat, whole | `/tokenize` of `__verbose.prompt` | `__verbose.tokens` | as vLLM |
+//! | llama.cpp | chat and completions, whole | `/tokenize` of `__verbose.prompt` | `__verbose.tokens` | as vLLM's chat |
+//! | vLLM | `/inference/v1/generate` | the request's `token_ids` | `choices[].token_ids` | `choices[].logprobs.content[].logprob` |
+//! | SGLang | `/generate` | the request's `input_ids`, or `prompt_token_ids` | `meta_info.output_token_logprobs` | the same list |
 
 mod ask;
+mod ask_native;
+mod form;
+mod llama_cpp;
 mod place;
 mod play;
 mod read;
+mod sglang;
+mod versions;
 
 pub use ask::{NotCaptured, TokenRequest};
 pub use read::{AnswerTokens, ChoiceTokens, Shown, TokenReader};
+pub use versions::NamedSpan;
 
+#[cfg(test)]
+mod native_tests;
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The request that asks for tokens.
 
+use super::ask_native::{ask_sglang, ask_vllm};
 use super::place::places;
-use super::read::{Hidden, TokenReader};
+use super::read::{Hidden, TokenReader, ids_of};
 use crate::{Endpoint, insert_fields, remove_fields};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,6 +27,15 @@ pub enum NotCaptured {
     /// The path has none.
     #[error("the tokens of {0} are not captured; use /v1/chat/completions")]
     Endpoint(&'static str),
+    /// Another kind of engine has the path.
+    #[error("engines of kind {1} have no {0}; use /v1/chat/completions")]
+    Foreign(&'static str, EngineKind),
+    /// It asks for answers to several prompts.
+    #[error("the tokens of requests with several prompts are not captured; send one for each")]
+    Batch,
+    /// Its prompt has no tokens.
+    #[error("the tokens of requests with `{0}` are not captured; send text or token ids")]
+    Prompt(&'static str),
     /// The kind of engine has none.
     #[error("engines of kind {0} report no token ids")]
     Engine(&'static str),
@@ -57,6 +67,10 @@ struct Fields<'a> {
     use_beam_search: Option<&'a RawValue>,
     #[serde(borrow)]
     best_of: Option<&'a RawValue>,
+    #[serde(borrow)]
+    post_sampling_probs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -75,6 +89,7 @@ impl Fields<'_> {
             ("include_reasoning", is(self.include_reasoning, "false")),
             ("echo", is(self.echo, "true")),
             ("use_beam_search", is(self.use_beam_search, "true")),
+            ("post_sampling_probs", is(self.post_sampling_probs, "true")),
             ("suffix", self.suffix.is_some()),
             ("best_of", isnt(self.best_of, "1")),
         ];
@@ -94,10 +109,18 @@ impl TokenRequest {
         body: &[u8],
         streams: bool,
     ) -> Result<Self, NotCaptured> {
-        let is_chat = match endpoint {
-            Endpoint::ChatCompletions => true,
-            Endpoint::Completions if engine != EngineKind::Llamacpp => false,
-            _ => return Err(NotCaptured::Endpoint(endpoint.path())),
+        let is_chat = match (endpoint, engine) {
+            (_, EngineKind::Openai) => return Err(NotCaptured::Engine("openai")),
+            (Endpoint::ChatCompletions, _) => true,
+            (Endpoint::Completions, _) => false,
+            (Endpoint::VllmGenerate, EngineKind::Vllm) => return ask_vllm(body),
+            (Endpoint::SglangGenerate, EngineKind::Sglang) => return ask_sglang(body),
+            (Endpoint::VllmGenerate | Endpoint::SglangGenerate, _) => {
+                return Err(NotCaptured::Foreign(endpoint.path(), engine));
+            }
+            (Endpoint::Messages | Endpoint::Responses, _) => {
+                return Err(NotCaptured::Endpoint(endpoint.path()));
+            }
         };
         let fields: Fields<'_> =
             serde_json::from_slice(body).map_err(|_| NotCaptured::Malformed)?;
@@ -108,32 +131,42 @@ impl TokenRequest {
         // Streams of llama.cpp lack the stop token, and with tools it refuses log-probabilities in
         // them. SGLang's lack log-probabilities of tokens without text, such as the stop token,
         // unless the server has a parser.
-        let is_whole_only = matches!(engine, EngineKind::Llamacpp | EngineKind::Sglang);
-        let is_played = streams && is_chat && is_whole_only;
+        let is_played = match engine {
+            EngineKind::Llamacpp => streams,
+            EngineKind::Sglang => streams && is_chat,
+            EngineKind::Vllm | EngineKind::Openai => false,
+        };
         let options = fields.stream_options.map(RawValue::get);
         let options = options.and_then(|text| serde_json::from_str::<StreamOptions>(text).ok());
         let options = options.unwrap_or_default();
+        // llama.cpp takes 0 for none.
+        let is_none = |field: &&RawValue| engine == EngineKind::Llamacpp && field.get() == "0";
         let hidden = Hidden {
             ids: !asks(fields.return_token_ids),
-            logprobs: !asks(fields.logprobs),
+            prompt: !asks(fields.return_token_ids),
+            logprobs: !asks(fields.logprobs.filter(|field| !is_none(field))),
             usage: streams && options.include_usage != Some(true),
         };
         let mut wanted = Vec::new();
         let mut set = |name, value: String| wanted.push((name, value));
         let truth = || "true".to_owned();
         if hidden.logprobs {
-            set("logprobs", if is_chat { truth() } else { "0".to_owned() });
+            let of_completions = if engine == EngineKind::Llamacpp {
+                "1"
+            } else {
+                "0"
+            };
+            let value = if is_chat { "true" } else { of_completions };
+            set("logprobs", value.to_owned());
         }
-        match engine {
-            EngineKind::Vllm | EngineKind::Sglang => set("return_token_ids", truth()),
-            EngineKind::Llamacpp => {
-                if hidden.logprobs {
-                    set("top_logprobs", "1".to_owned());
-                }
-                set("verbose", truth());
-                set("return_tokens", truth());
+        if engine == EngineKind::Llamacpp {
+            if hidden.logprobs && is_chat {
+                set("top_logprobs", "1".to_owned());
             }
-            EngineKind::Openai => return Err(NotCaptured::Engine("openai")),
+            set("verbose", truth());
+            set("return_tokens", truth());
+        } else {
+            set("return_token_ids", truth());
         }
         if is_played {
             set("stream", "false".to_owned());
@@ -154,10 +187,26 @@ impl TokenRequest {
         let names: Vec<&str> = names.chain(is_played.then_some("stream_options")).collect();
         let body = remove_fields(body, places(body, &names));
         let body = insert_fields(&body, &wanted).ok_or(NotCaptured::Malformed)?;
+        let reader = TokenReader::new(hidden, engine);
+        let sent = fields.prompt.filter(|_| !is_chat).map(prompt_ids);
         Ok(Self {
             body,
-            reader: TokenReader::new(hidden, engine),
+            reader: reader.after(sent.transpose()?.unwrap_or_default()),
             is_played,
         })
+    }
+}
+
+/// The ids of a prompt; none if it is text.
+///
+/// # Errors
+/// It is more than one prompt.
+pub(super) fn prompt_ids(prompt: &RawValue) -> Result<Vec<i32>, NotCaptured> {
+    if prompt.get().starts_with('"') {
+        return Ok(Vec::new());
+    }
+    match serde_json::from_str::<Vec<&RawValue>>(prompt.get()).as_deref() {
+        Ok([one]) if one.get().starts_with(['"', '[']) => prompt_ids(one),
+        _ => ids_of(prompt.get()).ok_or(NotCaptured::Batch),
     }
 }

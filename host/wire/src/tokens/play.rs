@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// Fields that all events share.
 const SHARED: [&str; 4] = ["id", "created", "model", "system_fingerprint"];
 
-/// The events of a chat completion; `None` for anything else.
+/// The events of a chat completion, or of a text completion; `None` for anything else.
 pub(super) fn played(whole: &[u8], shows_usage: bool) -> Option<Vec<u8>> {
     let mut answer: Map<String, Value> = serde_json::from_slice(whole).ok()?;
     let Some(Value::Array(choices)) = answer.remove("choices") else {
@@ -15,7 +15,15 @@ pub(super) fn played(whole: &[u8], shows_usage: bool) -> Option<Vec<u8>> {
     for name in SHARED {
         shared.extend(answer.remove_entry(name));
     }
-    shared.insert("object".into(), "chat.completion.chunk".into());
+    let is_text = answer
+        .get("object")
+        .is_some_and(|object| object == "text_completion");
+    let object = if is_text {
+        "text_completion"
+    } else {
+        "chat.completion.chunk"
+    };
+    shared.insert("object".into(), object.into());
     let mut events = Vec::new();
     let mut send = |fields: Value| {
         let mut event = shared.clone();
@@ -26,6 +34,15 @@ pub(super) fn played(whole: &[u8], shows_usage: bool) -> Option<Vec<u8>> {
         let Value::Object(mut choice) = choice else {
             return None;
         };
+        let (index, end) = (choice.remove("index"), choice.remove("finish_reason"));
+        choice.insert("index".into(), index.clone().unwrap_or_else(|| 0.into()));
+        choice.insert("finish_reason".into(), Value::Null);
+        if is_text {
+            send(json!({"choices": [choice]}));
+            let end = json!({"index": index, "text": "", "logprobs": null, "finish_reason": end});
+            send(json!({"choices": [end]}));
+            continue;
+        }
         let mut delta = choice.remove("message").unwrap_or_default();
         let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
         for (index, call) in (0..).zip(calls.into_iter().flatten()) {
@@ -33,10 +50,7 @@ pub(super) fn played(whole: &[u8], shows_usage: bool) -> Option<Vec<u8>> {
                 call.insert("index".into(), Value::from(index));
             }
         }
-        let (index, end) = (choice.remove("index"), choice.remove("finish_reason"));
-        choice.insert("index".into(), index.clone().unwrap_or_else(|| 0.into()));
         choice.insert("delta".into(), delta);
-        choice.insert("finish_reason".into(), Value::Null);
         send(json!({"choices": [choice]}));
         send(json!({"choices": [{"index": index, "delta": {}, "finish_reason": end}]}));
     }

@@ -1,9 +1,12 @@
 //! Tokens of answers, as their engines report them.
 
+use super::form::{Answer, Choice, Logprobs, Metadata, Usage, Verbose};
+use super::llama_cpp::aligned;
 use super::place::place;
 use super::play::played;
+use super::sglang::Generated;
+use super::versions::{NamedSpan, cover};
 use crate::remove_fields;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,12 +18,13 @@ const CHOICES_MAX: usize = 1_024;
 const CHOICE_TOKENS_MAX: usize = 1 << 23;
 
 /// Longest text of a choice.
-const TEXT_BYTES_MAX: usize = 1 << 20;
+pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// What the client did not ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hidden {
     pub(super) ids: bool,
+    pub(super) prompt: bool,
     pub(super) logprobs: bool,
     /// The usage at the end of a stream.
     pub(super) usage: bool,
@@ -31,7 +35,13 @@ pub(super) struct Hidden {
 pub struct TokenReader {
     hidden: Hidden,
     engine: EngineKind,
+    /// The answer has SGLang's own form.
+    is_generated: bool,
+    /// Ids of the prompt that the client sent.
+    sent: Vec<i32>,
     tokens: AnswerTokens,
+    /// Output tokens of each choice by the engine's own count, if it counts them so.
+    counted: BTreeMap<u64, u64>,
     /// What an answer has that can't be read.
     fault: Option<&'static str>,
 }
@@ -56,8 +66,10 @@ pub struct AnswerTokens {
 pub struct ChoiceTokens {
     /// Their ids.
     pub ids: Vec<i32>,
-    /// Their log-probabilities.
+    /// Their log-probabilities; NaN for one that the engine reports none of.
     pub logprobs: Vec<f32>,
+    /// The versions of weights that the engine names for all of them; else empty.
+    pub versions: Vec<NamedSpan>,
     /// The answer's text, without thinking and calls; cut off after 1 MiB.
     pub text: String,
 }
@@ -73,78 +85,6 @@ pub enum Shown {
     Nothing,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Answer<'a> {
-    #[serde(borrow)]
-    prompt_token_ids: Option<&'a RawValue>,
-    #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, rename = "__verbose")]
-    verbose: Option<&'a RawValue>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-struct Usage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    index: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt_token_ids: Option<&'a RawValue>,
-    #[serde(borrow)]
-    token_ids: Option<&'a RawValue>,
-    #[serde(borrow)]
-    response_token_ids: Option<&'a RawValue>,
-    #[serde(borrow)]
-    logprobs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    finish_reason: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Said {
-    content: Option<String>,
-}
-
-/// llama.cpp's own form of an answer.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Verbose {
-    prompt: Option<String>,
-    tokens: Vec<i32>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Logprobs {
-    /// Of chat.
-    content: Option<Vec<Entry>>,
-    /// Of completions.
-    token_logprobs: Option<Vec<Option<f32>>>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    /// llama.cpp's addition.
-    id: Option<i32>,
-    logprob: Option<f32>,
-}
-
 /// A field that is hidden.
 struct Field {
     place: Range<usize>,
@@ -152,9 +92,14 @@ struct Field {
     is_null: bool,
 }
 
-impl<'a> Answer<'a> {
-    fn choices(&self) -> &[Choice<'a>] {
-        self.choices.as_deref().unwrap_or_default()
+impl AnswerTokens {
+    /// A choice, unless it would be one too many or is too long.
+    pub(super) fn choice(&mut self, index: u64) -> Option<&mut ChoiceTokens> {
+        let choices = &mut self.choices;
+        let is_full = choices.len() >= CHOICES_MAX && !choices.contains_key(&index);
+        let tokens: usize = choices.get(&index).map_or(0, |choice| choice.ids.len());
+        let fits = !is_full && tokens < CHOICE_TOKENS_MAX;
+        fits.then(|| choices.entry(index).or_default())
     }
 }
 
@@ -163,9 +108,25 @@ impl TokenReader {
         Self {
             hidden,
             engine,
+            is_generated: false,
+            sent: Vec::new(),
             tokens: AnswerTokens::default(),
+            counted: BTreeMap::new(),
             fault: None,
         }
+    }
+
+    /// Of answers in SGLang's own form.
+    pub(super) fn of_generated(self) -> Self {
+        Self {
+            is_generated: true,
+            ..self
+        }
+    }
+
+    /// Of answers to a prompt whose ids its client sent.
+    pub(super) fn after(self, sent: Vec<i32>) -> Self {
+        Self { sent, ..self }
     }
 
     /// Reads a whole answer; returns the client's part of it, if that is another.
@@ -190,11 +151,19 @@ impl TokenReader {
     ///
     /// # Errors
     /// What could not be read, in words.
-    pub fn finish(self) -> Result<AnswerTokens, &'static str> {
-        match self.fault {
-            None => Ok(self.tokens),
-            Some(fault) => Err(fault),
+    pub fn finish(mut self) -> Result<AnswerTokens, &'static str> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
         }
+        if self.tokens.prompt.is_empty() {
+            self.tokens.prompt = self.sent;
+        }
+        for choice in self.tokens.choices.values_mut() {
+            if !cover(&choice.versions, choice.ids.len()) {
+                choice.versions.clear();
+            }
+        }
+        Ok(self.tokens)
     }
 
     fn read(&mut self, body: &[u8], is_event: bool) -> Shown {
@@ -202,8 +171,11 @@ impl TokenReader {
             return Shown::All;
         };
         // The end of a stream, or nothing that has tokens.
-        if !text.trim_start().starts_with('{') {
+        if !text.trim_start().starts_with(['{', '[']) || text.trim() == "[DONE]" {
             return Shown::All;
+        }
+        if self.is_generated {
+            return self.read_generated(text);
         }
         let Ok(answer) = serde_json::from_str::<Answer<'_>>(text) else {
             self.fault("the engine's answer is no chat completion");
@@ -213,11 +185,29 @@ impl TokenReader {
         if is_event && self.hides_event(&answer) {
             return Shown::Nothing;
         }
-        let fields = self.fields(text, &answer);
-        if fields.is_empty() {
+        shown(text, self.fields(text, &answer))
+    }
+
+    fn read_generated(&mut self, text: &str) -> Shown {
+        let Ok(answers) = Generated::all(text) else {
+            self.fault("the engine's answer is not one of `/generate`");
             return Shown::All;
+        };
+        let mut hidden = Vec::new();
+        for (place, answer) in (0..).zip(&answers) {
+            if let Some(ids) = answer.prompt_token_ids {
+                self.take_prompt(ids);
+                let is_hidden = self.hidden.prompt;
+                hidden.extend(is_hidden.then(|| Field::of(text, "prompt_token_ids", ids)));
+            }
+            if let Err(fault) = answer.take(place, &mut self.tokens, &mut self.counted) {
+                self.fault(fault);
+            }
+            let scores = answer.scores().filter(|_| self.hidden.logprobs);
+            hidden.extend(scores.map(|(name, scores)| Field::of(text, name, scores)));
         }
-        Shown::Part(without(body, fields))
+        hidden.sort_by_key(|field| field.place.start);
+        shown(text, hidden)
     }
 
     fn take(&mut self, answer: &Answer<'_>) {
@@ -245,6 +235,14 @@ impl TokenReader {
         if let Some(verbose) = answer.verbose {
             self.take_verbose(verbose);
         }
+        let metadata = answer
+            .metadata
+            .map(|all| serde_json::from_str::<Metadata>(all.get()));
+        if let (Some(Ok(metadata)), 1) = (metadata, self.tokens.choices.len())
+            && let Some(choice) = self.tokens.choices.values_mut().next()
+        {
+            choice.versions = metadata.weight_versions;
+        }
     }
 
     /// The list of log-probabilities lacks tokens that end within a character.
@@ -255,7 +253,11 @@ impl TokenReader {
         self.tokens.prompt_text = verbose.prompt;
         let choices = &mut self.tokens.choices;
         if let (1, Some(choice)) = (choices.len(), choices.get_mut(&0)) {
-            choice.ids = verbose.tokens;
+            let listed = std::mem::replace(&mut choice.ids, verbose.tokens);
+            match aligned(&choice.ids, &listed, &choice.logprobs) {
+                Some(logprobs) => choice.logprobs = logprobs,
+                None => self.fault("the log-probabilities are not those of the ids"),
+            }
         }
     }
 
@@ -284,18 +286,17 @@ impl TokenReader {
             return self.fault("the log-probabilities are no numbers");
         };
         let logprobs = logprobs.unwrap_or_default();
-        let Some(known) = self.choice(index) else {
+        let Some(known) = self.tokens.choice(index) else {
             return self.fault("it has too many choices or tokens");
         };
-        let said = choice.message.into_iter().chain(choice.delta);
-        let said = said.filter_map(|said| serde_json::from_str::<Said>(said.get()).ok());
-        let texts = choice
-            .text
-            .and_then(|text| serde_json::from_str(text.get()).ok());
-        for text in said.filter_map(|said| said.content).chain(texts) {
+        for text in choice.texts() {
             if known.text.len() + text.len() <= TEXT_BYTES_MAX {
                 known.text.push_str(&text);
             }
+        }
+        let versions = choice.weight_versions.map(RawValue::get);
+        if let Some(Ok(versions)) = versions.map(serde_json::from_str) {
+            known.versions = versions;
         }
         let has_ids = ids.is_some();
         known.ids.extend(ids.unwrap_or_default());
@@ -308,14 +309,6 @@ impl TokenReader {
         known
             .logprobs
             .extend(scores.map(|p| p.unwrap_or_else(missing)));
-    }
-
-    fn choice(&mut self, index: u64) -> Option<&mut ChoiceTokens> {
-        let choices = &mut self.tokens.choices;
-        let is_full = choices.len() >= CHOICES_MAX && !choices.contains_key(&index);
-        let tokens: usize = choices.get(&index).map_or(0, |choice| choice.ids.len());
-        let fits = !is_full && tokens < CHOICE_TOKENS_MAX;
-        fits.then(|| choices.entry(index).or_default())
     }
 
     fn fault(&mut self, fault: &'static str) {
@@ -337,30 +330,27 @@ impl TokenReader {
     fn fields(&self, text: &str, answer: &Answer<'_>) -> Vec<Field> {
         let mut fields = Vec::new();
         let mut hide = |name: &str, value: Option<&RawValue>, is_null: bool| {
-            fields.extend(value.map(|value| {
-                let place = place(text, name, value);
-                let value = place.end - value.get().len()..place.end;
-                Field {
-                    place,
-                    value,
-                    is_null,
-                }
+            fields.extend(value.map(|value| Field {
+                is_null,
+                ..Field::of(text, name, value)
             }));
         };
         // Engines write null for what they were not asked for, or nothing.
-        let (ids, nulls) = (self.hidden.ids, self.engine == EngineKind::Vllm);
+        let (hidden, nulls) = (self.hidden, self.engine == EngineKind::Vllm);
         let scores_are_null = self.engine != EngineKind::Llamacpp;
-        if ids {
+        if hidden.prompt {
             hide("prompt_token_ids", answer.prompt_token_ids, nulls);
         }
         hide("__verbose", answer.verbose, false);
         for choice in answer.choices() {
-            if ids {
+            if hidden.prompt {
                 hide("prompt_token_ids", choice.prompt_token_ids, nulls);
+            }
+            if hidden.ids {
                 hide("token_ids", choice.token_ids, nulls);
                 hide("response_token_ids", choice.response_token_ids, false);
             }
-            if self.hidden.logprobs {
+            if hidden.logprobs {
                 hide("logprobs", choice.logprobs, scores_are_null);
             }
         }
@@ -370,7 +360,7 @@ impl TokenReader {
 }
 
 /// A list of ids, valid JSON: prompts have many thousands, with each step again.
-fn ids_of(list: &str) -> Option<Vec<i32>> {
+pub(super) fn ids_of(list: &str) -> Option<Vec<i32>> {
     let list = list.strip_prefix('[')?.strip_suffix(']')?;
     let mut ids = Vec::with_capacity(list.len() / 4);
     if list.trim().is_empty() {
@@ -389,9 +379,24 @@ fn ids_of(list: &str) -> Option<Vec<i32>> {
     Some(ids)
 }
 
-/// The body without these fields, which are in ascending order.
-fn without(body: &[u8], fields: Vec<Field>) -> Vec<u8> {
-    let mut left = body.to_vec();
+impl Field {
+    fn of(text: &str, name: &str, value: &RawValue) -> Self {
+        let place = place(text, name, value);
+        let value = place.end - value.get().len()..place.end;
+        Self {
+            place,
+            value,
+            is_null: false,
+        }
+    }
+}
+
+/// The text without these fields, which are in ascending order.
+fn shown(text: &str, fields: Vec<Field>) -> Shown {
+    if fields.is_empty() {
+        return Shown::All;
+    }
+    let mut left = text.as_bytes().to_vec();
     for field in fields.into_iter().rev() {
         if field.is_null {
             left.splice(field.value, *b"null");
@@ -399,5 +404,5 @@ fn without(body: &[u8], fields: Vec<Field>) -> Vec<u8> {
             left = remove_fields(&left, [field.place]);
         }
     }
-    left
+    Shown::Part(left)
 }

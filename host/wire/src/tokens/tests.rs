@@ -63,6 +63,12 @@ fn each_kind_of_engine_is_asked_in_its_own_way() {
     let completions = ask(Endpoint::Completions, EngineKind::Vllm, &whole);
     let expected = json!({"m": 1, "logprobs": 0, "return_token_ids": true});
     assert_eq!(asked(&completions.expect("it can be captured")), expected);
+    let stream = json!({"logprobs": 0, "stream": true});
+    let completions = ask(Endpoint::Completions, EngineKind::Llamacpp, &stream);
+    let completions = completions.expect("it can be captured");
+    let expected = json!({"logprobs": 1, "stream": false, "verbose": true, "return_tokens": true});
+    assert_eq!(asked(&completions), expected);
+    assert!(completions.is_played);
 }
 
 #[test]
@@ -77,9 +83,33 @@ fn what_hides_or_changes_tokens_is_named() {
         ),
         (
             Endpoint::Completions,
-            EngineKind::Llamacpp,
+            EngineKind::Vllm,
+            json!({"prompt": [[1, 2], [3]]}),
+            "several prompts",
+        ),
+        (
+            Endpoint::SglangGenerate,
+            EngineKind::Vllm,
             json!({}),
-            "/v1/completions",
+            "vllm have no /generate",
+        ),
+        (
+            Endpoint::SglangGenerate,
+            EngineKind::Sglang,
+            json!({"text": ["a", "b"]}),
+            "several prompts",
+        ),
+        (
+            Endpoint::SglangGenerate,
+            EngineKind::Sglang,
+            json!({"input_embeds": [[0.5]]}),
+            "input_embeds",
+        ),
+        (
+            Endpoint::VllmGenerate,
+            EngineKind::Vllm,
+            json!({"sampling_params": []}),
+            "JSON object",
         ),
         (chat, EngineKind::Openai, json!({}), "openai"),
         (
@@ -102,6 +132,7 @@ fn tokens(prompt: &[i32], ids: &[i32], logprobs: &[f32], text: &str) -> AnswerTo
         text: text.to_owned(),
         ids: ids.to_vec(),
         logprobs: logprobs.to_vec(),
+        versions: Vec::new(),
     };
     AnswerTokens {
         prompt: prompt.to_vec(),
