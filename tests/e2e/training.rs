@@ -6,6 +6,7 @@ mod groups;
 mod harness;
 mod kills;
 mod messages;
+mod native;
 pub(crate) mod real;
 mod relay;
 mod reports;

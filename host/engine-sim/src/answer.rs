@@ -147,7 +147,7 @@ fn prepare(
         shape: generation.shape,
         id: json_string(&generation.id),
         model: shared.model_json.clone(),
-        version: shared.weights.name_json(),
+        versions: Vec::new(),
         created_s: now_s(),
         prompt_tokens,
         prompt_ids: generation.return_token_ids.then(|| tokens::ids(prompt)),
@@ -217,6 +217,10 @@ impl Answer {
             Progress::Tokens { count } => count as usize,
             Progress::Aborted => 0,
         };
+        if count > 0 && matches!(self.encoder.shape, Shape::Tokens | Shape::Sglang) {
+            let version = self.shared.weights.name_json();
+            self.encoder.sampled(version, count);
+        }
         let complete = self.encoder.written_tokens + count >= self.total_tokens;
         let end = match progress {
             Progress::Aborted => Some(End::Abort),

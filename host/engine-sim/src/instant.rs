@@ -100,7 +100,7 @@ fn encoder(
         shape,
         id: format!("\"{}\"", shape.response_id("instant")),
         model: shared.model_json.clone(),
-        version: shared.weights.name_json(),
+        versions: vec![(shared.weights.name_json(), total)],
         created_s: now_s(),
         prompt_tokens: body_bytes.div_ceil(tokens::TOKEN_BYTES),
         prompt_ids: None,

@@ -67,8 +67,8 @@ pub(super) struct Encoder {
     pub(super) id: String,
     /// The model's name as JSON, with quotes.
     pub(super) model: String,
-    /// The version of the weights as JSON, with quotes.
-    pub(super) version: String,
+    /// Versions of the weights so far: the name as JSON, with quotes, and the last token's end.
+    pub(super) versions: Vec<(String, usize)>,
     /// Creation time, in seconds since 1970.
     pub(super) created_s: u64,
     pub(super) prompt_tokens: usize,
@@ -95,6 +95,25 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
+    /// Notes the version that samples the next tokens.
+    pub(super) fn sampled(&mut self, version: String, count: usize) {
+        let start = self.versions.last().map_or(0, |(_, end)| *end);
+        match self.versions.last_mut() {
+            Some((last, end)) if *last == version => *end += count,
+            _ => self.versions.push((version, start + count)),
+        }
+    }
+
+    /// Versions of ranges of tokens, as vLLM and SGLang name them.
+    fn weight_versions(&self) -> String {
+        let mut start = 0;
+        let spans = self.versions.iter().map(|(version, end)| {
+            let start = std::mem::replace(&mut start, *end);
+            format!(r#"{{"version":{version},"start":{start},"end":{end}}}"#)
+        });
+        format!("[{}]", spans.collect::<Vec<_>>().join(","))
+    }
+
     /// The event before the first token, if the API has one.
     pub(super) fn opening(&mut self) -> Option<Bytes> {
         if self.shape != Shape::Chat {
@@ -119,6 +138,7 @@ impl Encoder {
             .output
             .slice(from * TOKEN_BYTES..self.written_tokens * TOKEN_BYTES);
         let text = std::str::from_utf8(&fresh).unwrap_or_default();
+        let is_last = end.is_some();
         let end = end.map_or_else(|| "null".to_owned(), |end| format!("\"{}\"", end.name()));
         let (logprobs, choice) = (self.logprobs(text, from), self.choice);
         let mut event = match self.shape {
@@ -156,6 +176,9 @@ impl Encoder {
         };
         if self.return_token_ids || self.shape == Shape::Tokens {
             write_ids(&mut event, ",\"token_ids\":", &tokens::ids(&fresh));
+        }
+        if is_last && self.shape == Shape::Tokens {
+            let _ = write!(event, r#","weight_versions":{}"#, self.weight_versions());
         }
         event.push_str("}]");
         if self.shape == Shape::Completion && from == 0 {
@@ -216,8 +239,8 @@ impl Encoder {
                 r#"{{"index":{choice},"text":"{text}","logprobs":{logprobs},"finish_reason":"{end_name}","stop_reason":null"#
             ),
             Shape::Tokens | Shape::Sglang => format!(
-                r#"{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":[{{"version":{},"start":0,"end":{}}}]"#,
-                self.version, self.written_tokens
+                r#"{{"index":0,"logprobs":{logprobs},"finish_reason":"{end_name}","weight_versions":{}"#,
+                self.weight_versions()
             ),
         };
         if self.return_token_ids || self.shape == Shape::Tokens {
@@ -318,8 +341,13 @@ impl Encoder {
         write_ids(&mut body, ",\"output_ids\":", &ids);
         let _ = write!(
             body,
-            r#","meta_info":{{"id":{},"finish_reason":{end},"prompt_tokens":{},"weight_version":{},"completion_tokens":{},"cached_tokens":{}"#,
-            self.id, self.prompt_tokens, self.version, self.written_tokens, self.cached_tokens
+            r#","meta_info":{{"id":{},"finish_reason":{end},"prompt_tokens":{},"weight_version":{},"weight_versions":{},"completion_tokens":{},"cached_tokens":{}"#,
+            self.id,
+            self.prompt_tokens,
+            self.versions.last().map_or("null", |(version, _)| version),
+            self.weight_versions(),
+            self.written_tokens,
+            self.cached_tokens
         );
         if self.return_logprobs {
             let all = logprobs::of(self.shape, text, 0, 0);
@@ -351,7 +379,7 @@ mod tests {
             shape,
             id: "\"x\"".to_owned(),
             model: "\"m\"".to_owned(),
-            version: "\"default\"".to_owned(),
+            versions: vec![("\"default\"".to_owned(), 6)],
             created_s: 5,
             prompt_tokens: 10,
             prompt_ids: Some(vec![1, 2]),

@@ -48,6 +48,8 @@ pub struct VersionRange {
     pub end: usize,
     /// Index of the version in `meta`; of a stored sample, its number.
     pub version: usize,
+    /// Number of the newest version that may have sampled a token of it, if it was not one for all.
+    pub newest: Option<u64>,
 }
 
 /// Why a batch can't be written.
@@ -74,6 +76,9 @@ pub enum BatchError {
     /// The file is not one of these.
     #[error("this can't be written or read as safetensors: {0}")]
     Format(#[from] SafeTensorError),
+    /// What it says of its tensors can't be read.
+    #[error("this can't be written or read as a sample: {0}")]
+    Meta(#[from] serde_json::Error),
 }
 
 /// Writes a batch; `meta` is JSON whose keys are in a fixed order.

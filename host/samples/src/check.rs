@@ -201,7 +201,8 @@ mod tests {
         let span = |start, end| Span {
             start,
             end,
-            version: "7".into(),
+            version: 7,
+            newest: 7,
         };
         for spans in [
             vec![span(0, 1)],

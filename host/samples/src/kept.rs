@@ -56,14 +56,23 @@ pub struct Output {
 pub struct CallFacts {
     /// Version of the weights that sampled it.
     pub version: u64,
+    /// Versions of ranges of each output, if they are not all that one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<Vec<Span>>,
     /// Prompt tokens by the engine's own count, if it gave one.
     pub prompt_tokens: Option<u64>,
     /// Output tokens of all outputs by the engine's own count, if it gave one.
     pub output_tokens: Option<u64>,
     /// Digests of images and audio in the prompt, in their order, as hexadecimal text.
     pub media: Vec<String>,
+    /// Where each begins in the prompt, if the engine's ids show it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<usize>,
     /// The kind of engine.
     pub engine: String,
+    /// The kind of its log-probabilities; empty if it was not asked.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub logprobs: String,
     /// Text of the first output, without thinking and calls.
     pub text: String,
 }
@@ -133,18 +142,15 @@ impl Call {
         let mut step = Step {
             prompt: std::mem::take(&mut self.prompt),
             prompt_tokens: self.facts.prompt_tokens,
-            media: media(&self.facts.media),
+            media: self.facts.media(),
             ..Step::default()
         };
         let mut found = Ok(());
+        let mut spans = self.facts.spans.iter().cloned();
         for output in &mut self.outputs {
             std::mem::swap(&mut step.output, &mut output.ids);
             std::mem::swap(&mut step.logprobs, &mut output.logprobs);
-            step.versions = vec![Span {
-                start: 0,
-                end: step.output.len(),
-                version: String::new(),
-            }];
+            step.versions = spans.next().unwrap_or_default();
             found = found.and(check(&step, None));
             if self.facts.engine == DRAFTING {
                 found = found.and(check_scored(&step.logprobs));
@@ -183,20 +189,20 @@ impl Call {
         } = self;
         // The engine counts all outputs together.
         let is_one = outputs.len() == 1;
+        let (mut spans, media) = (facts.spans.iter(), facts.media());
         let outputs = (first..).zip(outputs);
         let steps = outputs.map(|(number, output)| Step {
             number,
             prompt: prompt.clone(),
             prompt_tokens: facts.prompt_tokens,
             output_tokens: facts.output_tokens.filter(|_| is_one),
-            versions: vec![Span {
-                start: 0,
-                end: output.ids.len(),
-                version: facts.version.to_string(),
-            }],
+            versions: match spans.next() {
+                Some(spans) => spans.clone(),
+                None => vec![Span::whole(&output.ids, facts.version)],
+            },
             output: output.ids,
             logprobs: output.logprobs,
-            media: media(&facts.media),
+            media: media.clone(),
             delivery,
             foreign: false,
         });
@@ -293,20 +299,24 @@ impl Call {
     }
 }
 
-/// Engines do not say at which positions media are: their order stands for it, so that a prompt
-/// with another list of media begins a sequence.
-fn media(digests: &[String]) -> Vec<Medium> {
-    let media = digests.iter().enumerate().map(|(position, text)| {
-        let mut digest = [0; 32];
-        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
-            let digits = str::from_utf8(digits).ok();
-            *byte = digits
-                .and_then(|d| u8::from_str_radix(d, 16).ok())
-                .unwrap_or(0);
-        }
-        Medium { position, digest }
-    });
-    media.collect()
+impl CallFacts {
+    /// Without known places the order of media stands for them, so that a prompt with another list
+    /// of media begins a sequence.
+    fn media(&self) -> Vec<Medium> {
+        let is_placed = self.places.len() == self.media.len();
+        let media = self.media.iter().enumerate().map(|(order, text)| {
+            let mut digest = [0; 32];
+            for (byte, digits) in digest.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+                let digits = str::from_utf8(digits).ok();
+                *byte = digits
+                    .and_then(|d| u8::from_str_radix(d, 16).ok())
+                    .unwrap_or(0);
+            }
+            let position = if is_placed { self.places[order] } else { order };
+            Medium { position, digest }
+        });
+        media.collect()
+    }
 }
 
 #[cfg(test)]
@@ -423,7 +433,54 @@ mod tests {
         let steps = call(7, [1, 2], &[&[5, 6], &[7]]).into_steps(3, Delivery::Complete);
         let numbers = steps.iter().map(|step| (step.number, step.output.len()));
         assert_eq!(numbers.collect::<Vec<_>>(), [(3, 2), (4, 1)]);
-        assert_eq!(steps[1].versions[0].version, "3");
+        assert_eq!(steps[1].versions, [Span::whole(&[7], 3)]);
         assert_eq!(steps[0].media[0].digest, [0xff; 32]);
+    }
+
+    #[test]
+    fn ranges_of_each_output_have_their_versions() {
+        let mut call = call(7, [1, 2], &[&[5, 6], &[7]]);
+        let span = |start, end, newest| Span {
+            start,
+            end,
+            version: 3,
+            newest,
+        };
+        call.facts.spans = vec![vec![span(0, 1, 3), span(1, 2, 4)], vec![span(0, 1, 4)]];
+        let delta = Deltas::default().add(&call.first_step());
+        let bytes = call.encode(&delta).expect("it can be written");
+        let read = Call::decode(7, &bytes, &BTreeMap::new()).expect("it can be read");
+        let steps = read.into_steps(0, Delivery::Complete);
+        assert_eq!(steps[0].versions, call.facts.spans[0]);
+        assert_eq!(steps[1].versions, call.facts.spans[1]);
+        call.facts.media.clear();
+        assert_eq!(call.check(), Ok(()));
+        call.facts.spans[0].pop();
+        assert!(call.check().is_err_and(|fault| fault.contains("spans")));
+    }
+
+    /// An agent that looks at a screen again and again: by order, each image would be another list.
+    #[test]
+    fn a_later_image_continues_what_was_there_if_its_place_is_known() {
+        let image = [99; 8];
+        let first = [&[1][..], &image, &[2]].concat();
+        let second = [&first[..], &[5, 6], &image, &[2]].concat();
+        for (places, sequences) in [([vec![1], vec![1, 12]], 1), ([vec![], vec![]], 2)] {
+            let prompts = [(&first, &[5, 6][..]), (&second, &[7])];
+            let steps =
+                (0..)
+                    .zip(prompts)
+                    .zip(places)
+                    .map(|((number, (prompt, output)), places)| {
+                        let mut call = call(number, prompt.iter().copied(), &[output]);
+                        let digests = ["aa", "bb"].map(|digest| digest.repeat(32));
+                        call.facts.media = digests[..=number as usize].to_vec();
+                        call.facts.places = places;
+                        assert_eq!(call.check(), Ok(()));
+                        call.into_steps(number, Delivery::Complete).remove(0)
+                    });
+            let formed = crate::assemble(&steps.collect::<Vec<Step>>(), None);
+            assert_eq!(formed.sequences.len(), sequences);
+        }
     }
 }

@@ -29,4 +29,4 @@ pub use check::{Fault, check};
 pub use delta::{Delta, DeltaError, Deltas, restore};
 pub use kept::{Call, CallFacts, KeptError, Output, calls_of, name_of_call, number_in};
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};
-pub use stored::{digest, load, store};
+pub use stored::{Sample, digest, load, mixed, store};

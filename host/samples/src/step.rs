@@ -1,5 +1,7 @@
 //! A step as its engine reported it.
 
+use serde::{Deserialize, Serialize};
+
 /// Largest number of tokens in a step's prompt and output together.
 pub const TOKENS_MAX: usize = 1 << 23;
 /// Engines report a missing log-probability as this value or a lower one.
@@ -43,14 +45,28 @@ impl Step {
 }
 
 /// A range of output tokens and the weights that sampled it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// First token, counted from the start of the output.
     pub start: usize,
     /// One past the last token.
     pub end: usize,
-    /// Name of the version.
-    pub version: String,
+    /// The oldest version that may have sampled a token of it.
+    pub version: u64,
+    /// The newest: the same, unless weights changed meanwhile and nobody said at which token.
+    pub newest: u64,
+}
+
+impl Span {
+    /// An output that one version sampled.
+    pub fn whole(output: &[i32], version: u64) -> Self {
+        Self {
+            start: 0,
+            end: output.len(),
+            version,
+            newest: version,
+        }
+    }
 }
 
 /// An image or a piece of audio: equal placeholder tokens stand for different contents.

@@ -3,27 +3,66 @@
 use crate::assemble::{Sampled, Sequence};
 use crate::batch::{BatchError, Member, Scored, VersionRange, encode};
 use safetensors::SafeTensors;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Writes the sequences of one member; versions are numbers, not indexes.
+/// A member's sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// What it is trained on; versions are numbers, not indexes.
+    pub sequences: Vec<Scored>,
+    /// The kind of the log-probabilities, if its steps were captured.
+    pub logprobs: Option<String>,
+}
+
+/// What is stored of a sample beside its tensors.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Meta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mixed: Vec<[u64; 4]>,
+}
+
+/// Ranges that more than one version may have sampled: sequence, first position, one past the last,
+/// the newest version.
+pub fn mixed(sequences: &[Scored]) -> Vec<[u64; 4]> {
+    let sequences = (0..).zip(sequences);
+    let ranges = sequences.flat_map(|(number, scored)| {
+        let mixed = scored.versions.iter();
+        mixed.filter_map(move |range| {
+            let newest = range.newest?;
+            Some([number, range.start as u64, range.end as u64, newest])
+        })
+    });
+    ranges.collect()
+}
+
+/// Writes a sample.
 ///
 /// # Errors
 /// [`BatchError`] if a sequence contradicts itself.
-pub fn store(sequences: Vec<Scored>) -> Result<Vec<u8>, BatchError> {
+pub fn store(sample: Sample) -> Result<Vec<u8>, BatchError> {
+    let meta = Meta {
+        logprobs: sample.logprobs,
+        mixed: mixed(&sample.sequences),
+    };
     let member = Member {
         group: 0,
-        sequences,
+        sequences: sample.sequences,
         reward: None,
     };
-    encode(&[member], "{}")
+    encode(&[member], &serde_json::to_string(&meta)?)
 }
 
 /// Reads what [`store`] wrote. Steps of ranges are not stored; they read as 0.
 ///
 /// # Errors
 /// [`BatchError`] if this is something else.
-pub fn load(bytes: &[u8]) -> Result<Vec<Scored>, BatchError> {
+pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
     let file = SafeTensors::deserialize(bytes)?;
+    let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
     let numbers = |name: &str| -> Result<Vec<usize>, BatchError> {
         let words = file.tensor(name)?.data();
         Ok(words
@@ -61,10 +100,16 @@ pub fn load(bytes: &[u8]) -> Result<Vec<Scored>, BatchError> {
         let sampled: Vec<Sampled> = own.map(|row| range(row[1], row[2])).collect();
         let tokens: usize = sampled.iter().map(|r| r.end.saturating_sub(r.start)).sum();
         let versions = versions.iter().filter(|row| row[0] == number);
-        let versions = versions.map(|row| VersionRange {
-            start: row[1],
-            end: row[2],
-            version: row[3],
+        let versions = versions.map(|row| {
+            let own = row.map(|value| value as u64);
+            let mut mixed = meta.mixed.iter();
+            let mixed = mixed.find(|mixed| mixed[..3] == own[..3]);
+            VersionRange {
+                start: row[1],
+                end: row[2],
+                version: row[3],
+                newest: mixed.map(|mixed| mixed[3]),
+            }
         });
         let ids = ids.to_vec();
         sequences.push(Scored {
@@ -73,7 +118,10 @@ pub fn load(bytes: &[u8]) -> Result<Vec<Scored>, BatchError> {
             versions: versions.collect(),
         });
     }
-    Ok(sequences)
+    Ok(Sample {
+        sequences,
+        logprobs: meta.logprobs,
+    })
 }
 
 fn range(start: usize, end: usize) -> Sampled {
@@ -131,6 +179,7 @@ mod tests {
                 start: 1,
                 end: 2,
                 version: 7,
+                newest: None,
             }],
         };
         vec![
@@ -141,8 +190,16 @@ mod tests {
 
     #[test]
     fn sequences_come_back_as_they_were() {
-        let bytes = store(sequences()).expect("they are whole");
-        assert_eq!(load(&bytes).expect("it is a sample"), sequences());
+        let mut sample = Sample {
+            sequences: sequences(),
+            logprobs: None,
+        };
+        let plain = store(sample.clone()).expect("they are whole");
+        assert_eq!(load(&plain).expect("it is a sample"), sample);
+        sample.logprobs = Some("raw".to_owned());
+        sample.sequences[1].versions[0].newest = Some(9);
+        let bytes = store(sample.clone()).expect("they are whole");
+        assert_eq!(load(&bytes).expect("it is a sample"), sample);
         assert!(load(&bytes[..bytes.len() - 1]).is_err());
         assert!(load(b"").is_err());
     }

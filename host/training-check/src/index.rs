@@ -3,6 +3,7 @@
 use crate::payload::Sequence;
 use crate::prefix::Prefix;
 use crate::steps::Step;
+use crate::versions::Versions;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Trained positions of a sequence.
@@ -29,12 +30,12 @@ struct Tokens {
     hash: Prefix,
 }
 
-/// What was sampled with which log-probabilities and version.
-#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+/// What was sampled with which log-probabilities and versions.
+#[derive(Clone, Eq, Hash, PartialEq)]
 struct Scored {
     tokens: Tokens,
     logprobs: Prefix,
-    version: Option<u64>,
+    versions: Versions,
 }
 
 /// A list of tokens by its length and hash.
@@ -87,28 +88,18 @@ impl Trained<'_> {
         step.prompt == self.context() && step.output == self.ids()
     }
 
-    /// The first position that has another version than this.
-    pub(crate) fn other_version(&self, version: Option<u64>) -> Option<usize> {
+    /// The versions of its tokens.
+    pub(crate) fn versions(&self) -> Versions {
         let spans = &self.sequence.versions;
         let first = spans.partition_point(|span| span.positions.end <= self.start);
-        let mut known = self.start;
-        for span in &spans[first..] {
-            let is_same = span.positions.start <= known && Some(span.version) == version;
-            if known >= self.end || !is_same && !span.positions.is_empty() {
-                break;
-            }
-            known = known.max(span.positions.end);
-        }
-        (known < self.end).then_some(known)
-    }
-
-    /// The version of a position.
-    pub(crate) fn version_at(&self, position: usize) -> Option<u64> {
-        let spans = &self.sequence.versions;
-        let first = spans.partition_point(|span| span.positions.end <= position);
-        let span = spans.get(first)?;
-        let has = span.positions.contains(&position);
-        has.then_some(span.version)
+        let own = spans[first..].iter();
+        let own = own.take_while(|span| span.positions.start < self.end);
+        let within = |position: usize| position.clamp(self.start, self.end) - self.start;
+        let own = own.map(|span| {
+            let (start, end) = (span.positions.start, span.positions.end);
+            (within(start)..within(end), span.version)
+        });
+        Versions::of(own.collect(), self.end - self.start)
     }
 }
 
@@ -149,7 +140,7 @@ impl<'s> Index<'s> {
         let scored = Scored {
             tokens,
             logprobs: bits(&step.logprobs),
-            version: Some(step.version),
+            versions: step.versions(),
         };
         self.wholes[at] = hash;
         self.scored.entry(scored).or_default().push_back(at);
@@ -168,14 +159,12 @@ impl<'s> Index<'s> {
         self.excluded[at]
     }
 
-    /// Takes a step that this range trains with the same log-probabilities and version.
+    /// Takes a step that this range trains with the same log-probabilities and versions.
     pub(crate) fn take_scored(&mut self, range: &Trained<'_>) -> Option<usize> {
-        let version = range.version_at(range.start);
-        let version = version.filter(|_| range.other_version(version).is_none());
         let key = Scored {
             tokens: range.tokens(),
             logprobs: bits(range.logprobs),
-            version,
+            versions: range.versions(),
         };
         let at = next(self.scored.get_mut(&key)?, &self.taken)?;
         let (step, range_bits) = (&self.steps[at], range.logprobs.iter().map(|p| p.to_bits()));

@@ -25,6 +25,7 @@ mod prove;
 mod report;
 mod run;
 mod steps;
+mod versions;
 
 pub use assembled::{Assembled, Samples, assembled};
 pub use batch::{Received, read_batches};

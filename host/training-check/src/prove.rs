@@ -176,7 +176,7 @@ impl<'s> Prover<'s> {
     /// What differs in the log-probabilities and version of a range that trains this step.
     fn scores(&mut self, range: &Trained<'_>, at: usize) {
         let step = self.index.step(at);
-        let (number, sequence, version) = (step.number, range.number, step.version);
+        let (number, sequence) = (step.number, range.number);
         let mut pairs = range.logprobs.iter().zip(&step.logprobs);
         if let Some(first) = pairs.position(|(a, b)| a.to_bits() != b.to_bits()) {
             let position = range.start + first;
@@ -188,13 +188,16 @@ impl<'s> Prover<'s> {
             };
             self.findings.add(Rule::Scores, what);
         }
-        if let Some(position) = range.other_version(Some(version)) {
-            let found = range.version_at(position);
-            let found = found.map_or("no version".to_owned(), |found| format!("version {found}"));
+        if let Some(other) = range.versions().other(&step.versions()) {
+            let position = range.start + other.position;
+            let named = |version: Option<u64>| {
+                version.map_or("no version".to_owned(), |found| format!("version {found}"))
+            };
+            let (found, own) = (named(other.found), named(other.expected));
             let what = || {
                 format!(
                     "position {position} of sequence {sequence} has {found}; step {number} has \
-                     version {version}"
+                     {own}"
                 )
             };
             self.findings.add(Rule::Scores, what);

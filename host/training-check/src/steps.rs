@@ -1,6 +1,7 @@
 //! The captured steps of a member, as `GET /api/v1/jobs/{job}/members/{program}/steps` answers them.
 
 use crate::report::{Finding, Rule};
+use crate::versions::Versions;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -21,7 +22,30 @@ pub(crate) struct Step {
     pub(crate) output: Vec<i32>,
     #[serde(deserialize_with = "exact")]
     pub(crate) logprobs: Vec<f32>,
-    pub(crate) version: u64,
+    /// The oldest version, of all of it if there are no ranges.
+    version: u64,
+    #[serde(default)]
+    versions: Vec<Ranged>,
+}
+
+/// A range of the output and its oldest version.
+#[derive(Clone, Debug, Deserialize)]
+struct Ranged {
+    start: usize,
+    end: usize,
+    version: u64,
+}
+
+impl Step {
+    /// The versions of its output.
+    pub(crate) fn versions(&self) -> Versions {
+        let ranges = self.versions.iter();
+        let mut ranges: Vec<_> = ranges.map(|r| (r.start..r.end, r.version)).collect();
+        if ranges.is_empty() {
+            ranges.push((0..self.output.len(), self.version));
+        }
+        Versions::of(ranges, self.output.len())
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -11,7 +11,7 @@ use treadle_core::training::{CAPTURED_MAX, End, Member, MemberRef, Report, Train
 use treadle_model::tenant::split;
 use treadle_model::{StepId, Tenant};
 use treadle_samples::{
-    Assembly, Call, Delivery, Step, assemble, calls_of, digest, number_in, store,
+    Assembly, Call, Delivery, Sample, Step, assemble, calls_of, digest, number_in, store,
 };
 use treadle_store::StoreError;
 
@@ -29,23 +29,45 @@ pub(crate) struct CapturedSteps {
     pub(crate) steps: Vec<Step>,
     /// Calls that they were, each with one output or more.
     pub(crate) calls: usize,
+    /// Kinds of their log-probabilities.
+    kinds: BTreeSet<String>,
 }
+
+/// Kinds of log-probabilities that no engine has: it could not be told, and they differ.
+const UNKNOWN: &str = "unknown";
+const MIXED: &str = "mixed";
 
 impl CapturedSteps {
     /// Calls in the order of their numbers. One that is stored and not on record was not answered
     /// to the end, or is of an earlier run; others may build on it.
     fn decode(stored: Vec<(u64, Vec<u8>)>, recorded: &BTreeSet<u64>) -> Result<Self, Unreadable> {
         let (mut earlier, mut steps, mut calls) = (BTreeMap::new(), Vec::new(), 0);
+        let mut kinds = BTreeSet::new();
         for (number, body) in stored {
             let call = Call::decode(number, &body, &earlier);
             let call = call.map_err(|error| Unreadable(error.to_string()))?;
             earlier.insert(number, call.first_step());
             if recorded.contains(&number) {
+                kinds.insert(call.facts.logprobs.clone());
                 steps.extend(call.into_steps(steps.len() as u64, Delivery::Complete));
                 calls += 1;
             }
         }
-        Ok(Self { steps, calls })
+        Ok(Self {
+            steps,
+            calls,
+            kinds,
+        })
+    }
+
+    /// The kind of all their log-probabilities.
+    pub(crate) fn logprobs(&self) -> &str {
+        let mut kinds = self.kinds.iter();
+        match (kinds.next(), kinds.next()) {
+            (_, Some(_)) => MIXED,
+            (Some(kind), None) if !kind.is_empty() => kind,
+            _ => UNKNOWN,
+        }
     }
 
     /// What the steps form.
@@ -54,10 +76,7 @@ impl CapturedSteps {
     }
 
     fn checked(&self) -> Result<Checked, String> {
-        let spans = self.steps.iter().map(|step| step.versions.iter());
-        let versions = spans.map(|spans| spans.filter_map(|s| s.version.parse().ok()).collect());
-        let versions: Vec<Vec<u64>> = versions.collect();
-        Checked::of(self.assembly(), &self.steps, &versions, self.calls as u32)
+        Checked::of(self.assembly(), &self.steps, self.calls as u32)
     }
 }
 
@@ -141,7 +160,11 @@ async fn report_of(
     }
     let checked = tokio::task::spawn_blocking(move || {
         let checked = captured.checked()?;
-        let body = store(checked.sequences.clone()).map_err(|error| error.to_string())?;
+        let sample = Sample {
+            sequences: checked.sequences.clone(),
+            logprobs: Some(captured.logprobs().to_owned()),
+        };
+        let body = store(sample).map_err(|error| error.to_string())?;
         Ok((checked, body))
     });
     let checked = checked

@@ -3,12 +3,12 @@
 use crate::app::{JobName, TrainingApp};
 use crate::payloads::{digest_text, of_sample};
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::training::{Group, Reward};
+use treadle_core::training::{Group, Member as CoreMember, Reward};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
-use treadle_samples::{Member, Scored, digest, encode, load};
+use treadle_samples::{Member, Sample, digest, encode, load, mixed};
 use treadle_wire::ErrorCode;
 
 /// Largest payload that is made at once.
@@ -56,14 +56,14 @@ fn encode_batch(
     let mut named = Vec::new();
     for (index, (_, group)) in groups.iter().enumerate() {
         for (program, member) in &group.members {
-            let sequences = match member.sample.as_deref() {
-                Some(digest) => sequences(program, digest, samples)?,
-                None => Vec::new(),
+            let sample = match member.sample.as_deref() {
+                Some(digest) => sample(program, digest, samples)?,
+                None => Sample::default(),
             };
-            named.push(json!({"program": split(program).1, "sample": member.sample}));
+            named.push(named_member(split(program).1, member, &sample));
             members.push(Member {
                 group: index,
-                sequences,
+                sequences: sample.sequences,
                 reward: member.reward.map(Reward::get),
             });
         }
@@ -76,18 +76,31 @@ fn encode_batch(
     encode(&members, &meta.to_string()).map_err(|error| error.to_string())
 }
 
-/// The sequences of a stored sample, if it is the one that was recorded.
-fn sequences(
+/// A member in `meta`. What its sample does not have is left out.
+fn named_member(program: &str, member: &CoreMember, sample: &Sample) -> Value {
+    let mut named = json!({"program": program, "sample": member.sample});
+    if let Some(kind) = &sample.logprobs {
+        named["logprobs"] = json!(kind);
+    }
+    let mixed = mixed(&sample.sequences);
+    if !mixed.is_empty() {
+        named["mixed"] = json!(mixed);
+    }
+    named
+}
+
+/// A stored sample, if it is the one that was recorded.
+fn sample(
     program: &str,
     recorded: &str,
     samples: &BTreeMap<String, Vec<u8>>,
-) -> Result<Vec<Scored>, String> {
+) -> Result<Sample, String> {
     let name = of_sample(program, recorded);
     let bytes = samples.get(&name);
     let bytes = bytes.ok_or_else(|| format!("{name} is not in the store"))?;
-    let sequences = load(bytes).map_err(|error| format!("{name} is damaged: {error}"))?;
-    if digest_text(&digest(&sequences)) == recorded {
-        Ok(sequences)
+    let sample = load(bytes).map_err(|error| format!("{name} is damaged: {error}"))?;
+    if digest_text(&digest(&sample.sequences)) == recorded {
+        Ok(sample)
     } else {
         Err(format!("{name} is damaged: its digest is another"))
     }

@@ -22,7 +22,7 @@ use treadle_endpoints::signature::{Accepted, Answer};
 use treadle_endpoints::{Endpoint, post, put};
 use treadle_http::{error_response, refuse};
 use treadle_model::ClientName;
-use treadle_samples::{digest, store};
+use treadle_samples::{Sample, digest, store};
 use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
@@ -366,7 +366,11 @@ async fn keep(
 ) -> Result<(), Response> {
     let mut payloads = Vec::new();
     if let (Some(checked), Some(digest)) = (checked, &report.sample) {
-        let body = store(checked.sequences).map_err(|error| {
+        let sample = Sample {
+            sequences: checked.sequences,
+            logprobs: None,
+        };
+        let body = store(sample).map_err(|error| {
             let message = format!("the sample can't be stored: {error}");
             refuse(ErrorCode::SampleInvalid, message)
         })?;

@@ -78,15 +78,12 @@ impl SampleRequest {
             return Err(invalid(message));
         }
         let turns = self.steps.len() as u32;
-        let steps: Vec<(Step, Vec<u64>)> = self
-            .steps
-            .into_iter()
-            .enumerate()
+        let steps = self.steps.into_iter().enumerate();
+        let steps: Vec<Step> = steps
             .map(|(number, step)| step.into_step(number, begun))
             .collect();
-        let (steps, versions): (Vec<Step>, Vec<Vec<u64>>) = steps.into_iter().unzip();
         let assembly = assemble(&steps, self.vocabulary);
-        Checked::of(assembly, &steps, &versions, turns).map_err(invalid)
+        Checked::of(assembly, &steps, turns).map_err(invalid)
     }
 }
 
@@ -96,17 +93,11 @@ impl Checked {
         self.versions.map(|(oldest, _)| oldest)
     }
 
-    /// The sequences of steps, which are numbered by their places; `versions` are those of their
-    /// spans.
+    /// The sequences of steps, which are numbered by their places.
     ///
     /// # Errors
     /// A step can't be trained, or there is nothing to train.
-    pub(crate) fn of(
-        assembly: Assembly,
-        steps: &[Step],
-        versions: &[Vec<u64>],
-        turns: u32,
-    ) -> Result<Self, String> {
+    pub(crate) fn of(assembly: Assembly, steps: &[Step], turns: u32) -> Result<Self, String> {
         for (number, exclusion) in &assembly.excluded {
             if let Exclusion::Fault(fault) = exclusion {
                 return Err(format!("step {number} can't be trained: {fault}"));
@@ -117,9 +108,7 @@ impl Checked {
             *breaks.entry(Box::from(kind.name())).or_default() += 1;
         }
         let sequences = assembly.sequences.into_iter();
-        let sequences: Vec<Scored> = sequences
-            .map(|sequence| scored(sequence, steps, versions))
-            .collect();
+        let sequences: Vec<Scored> = sequences.map(|sequence| scored(sequence, steps)).collect();
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
         let tokens = ranges.map(|range| range.end - range.start).sum::<usize>() as u64;
         if tokens == 0 {
@@ -139,51 +128,45 @@ impl Checked {
 }
 
 impl StepRequest {
-    /// The step, and the versions of its spans.
-    fn into_step(self, number: usize, begun: u64) -> (Step, Vec<u64>) {
-        let spans = if self.versions.is_empty() {
-            vec![SpanRequest {
-                start: 0,
-                end: self.output.len(),
-                version: self.version.unwrap_or(begun),
-            }]
-        } else {
-            self.versions
-        };
-        let versions = spans.iter().map(|span| span.version).collect();
-        let spans = spans.into_iter().map(|span| Span {
+    fn into_step(self, number: usize, begun: u64) -> Step {
+        let spans = self.versions.into_iter().map(|span| Span {
             start: span.start,
             end: span.end,
-            version: span.version.to_string(),
+            version: span.version,
+            newest: span.version,
         });
-        let step = Step {
+        let mut versions: Vec<Span> = spans.collect();
+        if versions.is_empty() {
+            let version = self.version.unwrap_or(begun);
+            versions.push(Span::whole(&self.output, version));
+        }
+        Step {
             number: number as u64,
             prompt: self.prompt,
             output: self.output,
             logprobs: self.logprobs,
-            versions: spans.collect(),
+            versions,
             delivery: Delivery::Complete,
             foreign: self.foreign,
             ..Step::default()
-        };
-        (step, versions)
+        }
     }
 }
 
 /// A sequence with what the steps that it trains say of their tokens.
-fn scored(sequence: Sequence, steps: &[Step], versions: &[Vec<u64>]) -> Scored {
+fn scored(sequence: Sequence, steps: &[Step]) -> Scored {
     let mut logprobs = Vec::new();
     let mut ranges: Vec<VersionRange> = Vec::new();
     for &Sampled { step, start, .. } in &sequence.sampled {
-        let step = step as usize;
-        logprobs.extend(&steps[step].logprobs);
-        for (span, version) in steps[step].versions.iter().zip(&versions[step]) {
-            ranges.push(VersionRange {
-                start: start + span.start,
-                end: start + span.end,
-                version: *version as usize,
-            });
-        }
+        let step = &steps[step as usize];
+        logprobs.extend(&step.logprobs);
+        let spans = step.versions.iter().map(|span| VersionRange {
+            start: start + span.start,
+            end: start + span.end,
+            version: span.version as usize,
+            newest: (span.newest > span.version).then_some(span.newest),
+        });
+        ranges.extend(spans);
     }
     Scored {
         sequence,

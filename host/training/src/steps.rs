@@ -3,6 +3,7 @@
 use crate::app::{JobName, TrainingApp, stopped, store_failed};
 use crate::captured::{CapturedSteps, Unreadable};
 use crate::jobs::end_text;
+use crate::payloads::digest_text;
 use crate::report::{Found, Located};
 use axum::extract::State;
 use axum::response::Json;
@@ -58,6 +59,8 @@ pub(crate) struct MemberSteps {
     incomplete: Option<String>,
     /// Digest of its sample; null before it is assembled.
     sample: Option<String>,
+    /// The kind of the log-probabilities: raw, temperature, processed, mixed or unknown.
+    logprobs: String,
     /// In the order in which they were dispatched.
     steps: Vec<MemberStep>,
     /// What they form.
@@ -79,10 +82,38 @@ struct MemberStep {
     output: Vec<i32>,
     /// Log-probability of each sampled token.
     logprobs: Vec<f32>,
-    /// Version of the weights that sampled it.
+    /// Oldest version of the weights that sampled it.
     version: u64,
+    /// Versions of ranges of it.
+    versions: Vec<StepSpan>,
+    /// Images and audio in the prompt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    media: Vec<StepMedium>,
     /// complete or unknown: whether its client got the whole answer.
     delivery: &'static str,
+}
+
+/// Sampled tokens and the weights that sampled them.
+#[derive(Serialize, ToSchema)]
+struct StepSpan {
+    /// First token of the output.
+    start: usize,
+    /// One past the last.
+    end: usize,
+    /// The oldest version that may have sampled a token of it.
+    version: u64,
+    /// The newest: another one if weights changed meanwhile and the engine did not say where.
+    newest: u64,
+}
+
+/// An image or a piece of audio in a prompt.
+#[derive(Serialize, ToSchema)]
+struct StepMedium {
+    /// Position of its first token; its place among all of them if the ids do not show it.
+    position: usize,
+    /// SHA-256 of its content, or of its URL.
+    digest: String,
 }
 
 /// Tokens in the order in which an engine held them.
@@ -168,6 +199,7 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
         reward: member.reward.map(treadle_core::training::Reward::get),
         incomplete: member.incomplete.map(String::from),
         sample: member.sample.map(String::from),
+        logprobs: captured.logprobs().to_owned(),
         sequences: assembly
             .sequences
             .into_iter()
@@ -191,16 +223,25 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
 
 impl MemberStep {
     fn of(step: Step) -> Self {
-        let version = step
-            .versions
-            .first()
-            .and_then(|span| span.version.parse().ok());
+        let versions = step.versions.iter().map(|span| StepSpan {
+            start: span.start,
+            end: span.end,
+            version: span.version,
+            newest: span.newest,
+        });
+        let oldest = step.versions.iter().map(|span| span.version).min();
+        let media = step.media.iter().map(|medium| StepMedium {
+            position: medium.position,
+            digest: digest_text(&medium.digest),
+        });
         Self {
             number: step.number,
             prompt: step.prompt,
             output: step.output,
             logprobs: step.logprobs,
-            version: version.unwrap_or_default(),
+            version: oldest.unwrap_or_default(),
+            versions: versions.collect(),
+            media: media.collect(),
             delivery: match step.delivery {
                 Delivery::Complete => "complete",
                 Delivery::Broken | Delivery::Unknown => "unknown",

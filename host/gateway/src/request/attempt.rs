@@ -78,11 +78,11 @@ pub(super) async fn attempt(
     last_instruction: &mut Option<Instruction>,
     pieces: &mut Pieces,
 ) -> Outcome {
-    let piece = pieces.next(call, dispatch.interruptible);
     let engine = dispatch.engine;
-    let capture = Box::pin(capture_of(call, dispatch)).await;
+    let capture = Box::pin(capture_of(call, dispatch, pieces)).await;
     // What is captured is one answer of one engine.
     let is_divisible = dispatch.interruptible && capture.is_none();
+    let piece = pieces.next(call, is_divisible);
     let in_parts = is_divisible.then(|| as_stream(call, engine));
     let in_parts = in_parts.flatten();
     let is_whole = in_parts.is_some();

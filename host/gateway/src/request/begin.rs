@@ -11,7 +11,7 @@ pub(super) async fn is_captured(call: &Call) -> bool {
     let (Some(captures), Some(member)) = (&call.app.captures, &call.member) else {
         return false;
     };
-    let version = captures.driver.captured_version(member.clone()).await;
+    let version = captures.driver.captured_version(member.clone(), None).await;
     version.is_ok_and(|version| version.is_some())
 }
 

@@ -4,6 +4,8 @@
 use super::first_event::is_whole_event;
 use super::generate::{Call, GatewayState};
 use super::media::media_of;
+use super::native::Pieces;
+use super::versions::Served;
 use crate::captures::Captures;
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
@@ -14,10 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::Principal;
 use treadle_core::training::MemberRef;
-use treadle_model::{EngineKind, StepId};
-use treadle_samples::{CallFacts, Output};
+use treadle_model::{EngineKind, StepId, WorkerId};
+use treadle_samples::{CallFacts, Output, Span};
 use treadle_scheduler::{CapturedVersion, Dispatch};
-use treadle_wire::{Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest};
+use treadle_wire::{
+    Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
+};
 
 /// Longest answer to the request for a prompt's tokens.
 const PROMPT_BYTES_MAX: usize = 64 << 20;
@@ -30,7 +34,9 @@ pub(super) struct Capture {
     member: MemberRef,
     step: StepId,
     principal: Arc<Principal>,
-    version: CapturedVersion,
+    /// What its engine had when the step was sent there.
+    begun: CapturedVersion,
+    worker: WorkerId,
     engine: EngineKind,
     media: Vec<String>,
     reader: TokenReader,
@@ -47,11 +53,20 @@ pub(super) struct Capture {
 
 /// Prepares to capture a step, if it is one of a member whose tokens are captured. A step that
 /// can't be captured is marked, and runs on without.
-pub(super) async fn capture_of(call: &Call, dispatch: &Dispatch) -> Option<Capture> {
+pub(super) async fn capture_of(
+    call: &Call,
+    dispatch: &Dispatch,
+    pieces: &Pieces,
+) -> Option<Capture> {
     let captures = call.app.captures.as_ref().filter(|_| call.is_captured)?;
     let member = call.member.clone()?;
-    let version = captures.driver.captured_version(member.clone()).await;
-    let version = version.ok().flatten()?;
+    let (driver, worker) = (&captures.driver, dispatch.worker);
+    let begun = driver.captured_version(member.clone(), Some(worker)).await;
+    let begun = begun.ok().flatten()?;
+    if !pieces.is_empty() {
+        // It began at an engine that gives no tokens, which is on record.
+        return None;
+    }
     let asked = TokenRequest::ask(call.endpoint, dispatch.engine, &call.body, call.head.stream);
     let asked = match asked {
         Ok(asked) => asked,
@@ -65,7 +80,8 @@ pub(super) async fn capture_of(call: &Call, dispatch: &Dispatch) -> Option<Captu
         member,
         step: call.step,
         principal: call.principal.clone(),
-        version,
+        begun,
+        worker,
         engine: dispatch.engine,
         media: media_of(&call.body),
         reader: asked.reader,
@@ -129,40 +145,57 @@ impl Capture {
     }
 
     async fn kept(self) -> Result<(), String> {
+        let served = self.served().await;
+        let version = served.bounds()?.0;
         let mut tokens = self.reader.finish()?;
         if let Some(text) = tokens.prompt_text.filter(|_| tokens.prompt.is_empty()) {
             tokens.prompt = prompt_of(&self.app, &self.url, &text).await?;
         }
-        let Some(version) = self.version.0 else {
-            return Err("the trainer went back and has not reported a version since".to_owned());
-        };
-        let first = tokens.choices.values_mut().next();
-        let text = first.map(|choice| std::mem::take(&mut choice.text));
-        let outputs = tokens.choices.into_values().map(|choice| Output {
-            ids: choice.ids,
-            logprobs: choice.logprobs,
-        });
+        let (mut outputs, mut spans, mut text) = (Vec::new(), Vec::new(), None);
+        for choice in tokens.choices.into_values() {
+            spans.push(served.spans(&choice.versions, choice.ids.len())?);
+            text.get_or_insert(choice.text);
+            outputs.push(Output {
+                ids: choice.ids,
+                logprobs: choice.logprobs,
+            });
+        }
+        if outputs.is_empty() {
+            return Err("the answer has no choices".to_owned());
+        }
+        let is_one = |span: &Span| span.version == version && span.newest == version;
+        if spans.iter().flatten().all(is_one) {
+            spans.clear();
+        }
         let mut call = treadle_samples::Call {
             number: self.step.0,
             prompt: tokens.prompt,
-            outputs: outputs.collect(),
+            outputs,
             facts: CallFacts {
                 version,
+                spans,
                 prompt_tokens: tokens.prompt_tokens,
                 output_tokens: tokens.output_tokens,
                 media: self.media,
                 engine: self.engine.to_string(),
                 text: text.unwrap_or_default(),
+                ..CallFacts::default()
             },
         };
-        if call.outputs.is_empty() {
-            return Err("the answer has no choices".to_owned());
-        }
         call.check()?;
         let kept = self
             .captures
             .keep(&self.member, self.step, &self.principal, &call);
         kept.await
+    }
+
+    /// What the engine had when the step was sent there, and what it has now.
+    async fn served(&self) -> Served {
+        let (begun, driver) = (self.begun.clone(), &self.captures.driver);
+        let ended = driver.served_version(self.member.job.clone(), self.worker);
+        // The steps of a job that was forgotten need no version.
+        let ended = ended.await.ok().flatten().unwrap_or_else(|| begun.clone());
+        Served { begun, ended }
     }
 }
 
@@ -197,10 +230,15 @@ async fn prompt_of(app: &GatewayState, url: &str, text: &str) -> Result<Vec<i32>
 
 fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, String> {
     let parsed = serde_json::from_slice(body);
-    parsed.map_err(|error| format!("the engine's tokens of the prompt can't be read: {error}"))
+    parsed.map_err(|error| format!("the engine's answer about its tokens can't be read: {error}"))
 }
 
-async fn post(app: &GatewayState, url: &str, path: &str, body: Bytes) -> Result<Bytes, String> {
+async fn post(
+    app: &GatewayState,
+    url: &str,
+    path: &str,
+    body: Bytes,
+) -> Result<Bytes, String> {
     let headers = HeaderMap::new();
     let sent = app.upstream.send(Method::POST, url, path, &headers, body);
     let response = sent.await.map_err(|error| error.to_string())?;

@@ -25,6 +25,7 @@ mod refusal;
 mod responses;
 mod rest;
 mod stream;
+mod versions;
 mod waiting;
 
 pub use generate::{GatewayState, Room, generate};

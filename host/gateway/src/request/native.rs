@@ -63,6 +63,11 @@ enum Taken {
 }
 
 impl Pieces {
+    /// Whether none is there yet.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
     /// The request for the rest; `None` if the response can't be assembled from pieces.
     pub(super) fn next(&mut self, call: &Call, is_interruptible: bool) -> Option<Piece> {
         if !matches!(
@@ -71,7 +76,7 @@ impl Pieces {
         ) {
             return None;
         }
-        let is_first = self.bodies.is_empty();
+        let is_first = self.is_empty();
         let is_bounded = self.bytes <= call.app.answer_bytes_max;
         let is_interruptible = is_interruptible && is_bounded;
         if call.head.stream || (is_first && !is_interruptible) {
@@ -284,7 +289,7 @@ pub(super) async fn attempt_piece(
         }
         Ok(Answer::Whole(parts, body)) => Outcome::Answered(whole(call, &parts, body, guard).await),
         Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard, None, None)),
-        Ok(Answer::Large(large)) if pieces.bodies.is_empty() => {
+        Ok(Answer::Large(large)) if pieces.is_empty() => {
             Outcome::Answered(large.respond(call, guard))
         }
         Ok(Answer::Large(_)) => Outcome::Answered(too_large_to_join(call, guard)),

@@ -6,6 +6,7 @@
 //! the disk.
 
 mod actions;
+mod captured;
 mod clock;
 mod forecasts;
 mod journal;
@@ -16,6 +17,7 @@ mod weights;
 
 pub(crate) use actions::SubmitAction;
 pub use actions::{ActionInstruction, ActionStart, ActionWork, ActionsOverview};
+pub use captured::CapturedVersion;
 pub use clock::Clock;
 pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
@@ -23,8 +25,8 @@ pub use queries::{
     JobAccount, LiveProgram, LivePrograms, MemoryAccounts, OpenStep, Overview, WorkerAccount,
 };
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
+pub use training::MemberWork;
 pub(crate) use training::Train;
-pub use training::{CapturedVersion, MemberWork};
 pub(crate) use weights::Publish;
 
 use crate::instruction::{Instruction, LiveLimit};

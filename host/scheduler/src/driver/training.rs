@@ -34,10 +34,6 @@ pub enum MemberWork {
     Assemble(MemberRef),
 }
 
-/// The version of the weights that engines have, if the trainer reported one since it went back.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct CapturedVersion(pub Option<u64>);
-
 /// Handlers that wait for training runs.
 pub(crate) struct Waiting {
     /// By the programs that may not begin yet.
@@ -272,24 +268,6 @@ impl DriverHandle {
             done.await?;
         }
         Ok(checked)
-    }
-
-    /// The version in service for a member whose steps are captured; `None` if they are not. It need
-    /// not be on record yet.
-    ///
-    /// # Errors
-    /// The driver has stopped.
-    pub async fn captured_version(
-        &self,
-        member: MemberRef,
-    ) -> Result<Option<CapturedVersion>, DriverStopped> {
-        let read = self.read(move |view| {
-            let training = view.core.training();
-            let job = training.jobs.get(&member.job)?;
-            let version = CapturedVersion(job.version);
-            training.captures(&member).then_some(version)
-        });
-        read.await
     }
 
     /// Reads the state of training runs. What was read is on record when this completes.

@@ -372,3 +372,22 @@ fn log_probabilities_are_read_with_all_bits() {
         assert!(steps(wrong).is_err(), "{wrong}");
     }
 }
+
+/// Weights may change within an output.
+#[test]
+fn ranges_of_an_output_have_their_own_versions() {
+    let mut case = Case::default();
+    case.step(&[1], &[2, 3, 4], 5);
+    case.sequence(0, &[0]);
+    let mut json = case.json();
+    json["steps"][0]["versions"] = json!([
+        {"start": 0, "end": 1, "version": 5, "newest": 5},
+        {"start": 1, "end": 3, "version": 6, "newest": 7},
+    ]);
+    let steps = Steps::parse(json.to_string().as_bytes()).expect("steps");
+    let expected = ["position 2 of sequence 0 has version 5; step 0 has version 6"];
+    assert_eq!(shown(&prove(&case.sequences, &steps)), expected);
+    let span = |positions, version| Span { positions, version };
+    case.sequences[0].versions = vec![span(1..2, 5), span(2..4, 6)];
+    assert_eq!(shown(&prove(&case.sequences, &steps)), [""; 0]);
+}
