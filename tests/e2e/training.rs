@@ -2,6 +2,7 @@
 //! what is wrong is refused and changes nothing.
 
 mod captured_kills;
+mod characters;
 mod groups;
 mod harness;
 mod kills;

@@ -5,6 +5,7 @@ use super::first_event::is_whole_event;
 use super::generate::{Call, GatewayState};
 use super::media::media_of;
 use super::native::Pieces;
+use super::scores::Engine;
 use super::versions::Served;
 use crate::captures::Captures;
 use axum::http::{HeaderMap, Method};
@@ -37,6 +38,8 @@ pub(super) struct Capture {
     /// What its engine had when the step was sent there.
     begun: CapturedVersion,
     worker: WorkerId,
+    /// The slot that has its cache.
+    slot: Option<u32>,
     engine: EngineKind,
     media: Vec<String>,
     reader: TokenReader,
@@ -82,6 +85,7 @@ pub(super) async fn capture_of(
         principal: call.principal.clone(),
         begun,
         worker,
+        slot: dispatch.slot,
         engine: dispatch.engine,
         media: media_of(&call.body),
         reader: asked.reader,
@@ -152,7 +156,13 @@ impl Capture {
             tokens.prompt = prompt_of(&self.app, &self.url, &text).await?;
         }
         let (mut outputs, mut spans, mut text) = (Vec::new(), Vec::new(), None);
-        for choice in tokens.choices.into_values() {
+        for mut choice in tokens.choices.into_values() {
+            if self.engine == EngineKind::Llamacpp {
+                let (app, url, slot) = (&*self.app, &*self.url, self.slot);
+                let scoring = Engine { app, url, slot };
+                let scoring = scoring.score(&tokens.prompt, &choice.ids, &mut choice.logprobs);
+                scoring.await?;
+            }
             spans.push(served.spans(&choice.versions, choice.ids.len())?);
             text.get_or_insert(choice.text);
             outputs.push(Output {
@@ -228,12 +238,12 @@ async fn prompt_of(app: &GatewayState, url: &str, text: &str) -> Result<Vec<i32>
     parse(&tokens?).map(|tokens: Tokens| tokens.tokens)
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, String> {
+pub(super) fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, String> {
     let parsed = serde_json::from_slice(body);
     parsed.map_err(|error| format!("the engine's answer about its tokens can't be read: {error}"))
 }
 
-async fn post(
+pub(super) async fn post(
     app: &GatewayState,
     url: &str,
     path: &str,

@@ -24,6 +24,7 @@ mod parts;
 mod refusal;
 mod responses;
 mod rest;
+mod scores;
 mod stream;
 mod versions;
 mod waiting;
