@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
 use super::client::TIMEOUT;
+use treadle_wire::KIND_PROMPT;
 
 /// The engine. It is healthy as long as it exists: it answers probes itself.
 pub struct RawEngine {
@@ -24,6 +25,7 @@ pub struct RawEngine {
 struct State {
     is_well: AtomicBool,
     is_asleep: AtomicBool,
+    tells_kind: AtomicBool,
     metrics: Mutex<String>,
 }
 
@@ -47,6 +49,7 @@ impl RawEngine {
         let state = Arc::new(State {
             is_well: AtomicBool::new(true),
             is_asleep: AtomicBool::new(false),
+            tells_kind: AtomicBool::new(false),
             metrics: Mutex::new("{}".to_owned()),
         });
         let shared = state.clone();
@@ -57,7 +60,11 @@ impl RawEngine {
                     let mut stream = Some(stream);
                     while let Some(request) = read_request(stream.take()).await {
                         if request.line.starts_with("POST") {
-                            let _ = sender.send(request);
+                            if state.tells_kind.load(Relaxed) || !request.asks_for_kind() {
+                                let _ = sender.send(request);
+                            } else {
+                                request.answer("404 Not Found", "text/plain", "").await;
+                            }
                             return;
                         }
                         stream = request.answer_probe(&state).await;
@@ -81,6 +88,11 @@ impl RawEngine {
     /// Sets whether it reports that it is asleep, as vLLM does.
     pub fn set_asleep(&self, is_asleep: bool) {
         self.state.is_asleep.store(is_asleep, Relaxed);
+    }
+
+    /// Hands requests for the kind of its log-probabilities to the test, too.
+    pub fn tell_kind(&self) {
+        self.state.tells_kind.store(true, Relaxed);
     }
 
     /// Sets its page of metrics.
@@ -164,6 +176,11 @@ impl RawRequest {
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
         self.stream.write_all(answer.as_bytes()).await.ok()?;
         Some(self.stream)
+    }
+
+    /// Whether it asks for the kind of the engine's log-probabilities.
+    pub fn asks_for_kind(&self) -> bool {
+        String::from_utf8_lossy(&self.body).contains(KIND_PROMPT)
     }
 
     /// Writes bytes of the answer.

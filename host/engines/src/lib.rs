@@ -3,6 +3,7 @@
 mod adapter;
 mod capabilities;
 mod drift;
+mod kinds;
 mod models;
 mod ranks;
 mod rest_pages;
@@ -13,5 +14,6 @@ mod watch;
 
 pub use adapter::{Declared, DeclaredSpeeds, Detected, read_engine};
 pub use drift::Drift;
+pub use kinds::LogprobKinds;
 pub use ranks::WORKERS_MAX;
 pub use watch::{EngineWatch, Found, WatchOptions};

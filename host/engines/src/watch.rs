@@ -4,6 +4,7 @@
 use super::adapter::{Declared, Detected, check_health, read_engine, read_facts, read_load};
 use super::capabilities::Capabilities;
 use super::drift::{Drift, DriftWatch};
+use super::kinds::LogprobKinds;
 use super::models::report_models;
 use super::rest_pages::RestPages;
 use super::samples::count_samples;
@@ -96,6 +97,7 @@ pub struct EngineWatch {
     loads: Loads,
     found: FoundOf,
     capabilities: Arc<Capabilities>,
+    kinds: Arc<LogprobKinds>,
 }
 
 /// What was detected when an engine last began to answer.
@@ -127,6 +129,7 @@ impl EngineWatch {
         node: Arc<Node>,
         configured: CoreConfig,
         next_worker: Arc<AtomicU32>,
+        kinds: Arc<LogprobKinds>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -139,6 +142,7 @@ impl EngineWatch {
             tasks: Mutex::default(),
             loads: Loads::default(),
             found: FoundOf::default(),
+            kinds,
         })
     }
 
@@ -247,6 +251,7 @@ impl EngineWatch {
             found.remove(&worker);
         }
         self.capabilities.forget(worker);
+        self.kinds.forget(worker);
     }
 
     fn watch(
@@ -346,6 +351,8 @@ impl Look {
     /// Detects the engine's kind and abilities, which may have changed.
     async fn find(&self) {
         let (url, kind) = (&*self.url, self.known.kind);
+        let home = self.home.upgrade();
+        home.inspect(|home| home.kinds.found(self.worker, url, kind));
         let (facts, abilities) = tokio::join!(
             read_facts(&self.upstream, url, kind),
             self.node.abilities(url, kind)

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use treadle_auth::Principal;
 use treadle_core::training::{MemberRef, TrainingEvent};
+use treadle_engines::LogprobKinds;
 use treadle_model::StepId;
 use treadle_model::tenant::split;
 use treadle_samples::{Call, Delta, Deltas, Step, name_of_call};
@@ -30,6 +31,8 @@ const BLOCKS_MAX: usize = 1 << 16;
 pub struct Captures {
     /// The scheduler.
     pub(crate) driver: DriverHandle,
+    /// Kinds of engines' log-probabilities.
+    pub kinds: Arc<LogprobKinds>,
     room: Arc<PayloadRoom>,
     rows: UnboundedSender<Row>,
     bases: [Mutex<Bases>; PARTS],
@@ -83,11 +86,17 @@ struct Row {
 
 impl Captures {
     /// Writes to this store.
-    pub fn start(driver: DriverHandle, store: Arc<dyn Store>, room: Arc<PayloadRoom>) -> Arc<Self> {
+    pub fn start(
+        driver: DriverHandle,
+        store: Arc<dyn Store>,
+        room: Arc<PayloadRoom>,
+        kinds: Arc<LogprobKinds>,
+    ) -> Arc<Self> {
         let (rows, received) = unbounded_channel();
         tokio::spawn(write(store, received));
         Arc::new(Self {
             driver,
+            kinds,
             room,
             rows,
             bases: Default::default(),

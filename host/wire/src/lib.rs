@@ -31,6 +31,9 @@ pub use request::{
 };
 pub use sse::{SseError, SseScanner};
 pub use tenant::without_tenant;
-pub use tokens::{AnswerTokens, NamedSpan, NotCaptured, Shown, TokenReader, TokenRequest};
+pub use tokens::{
+    AnswerTokens, KIND_PROMPT, LogprobKind, NamedSpan, NotCaptured, Shown, TokenReader,
+    TokenRequest,
+};
 pub use turned_away::TurnedAway;
 pub use usage::{Finish, StepUsage, StreamUsage, WeightVersion, usage_of_body};

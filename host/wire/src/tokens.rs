@@ -14,6 +14,7 @@
 mod ask;
 mod ask_native;
 mod form;
+mod kind;
 mod llama_cpp;
 mod place;
 mod play;
@@ -22,6 +23,7 @@ mod sglang;
 mod versions;
 
 pub use ask::{NotCaptured, TokenRequest};
+pub use kind::{KIND_PROMPT, LogprobKind};
 pub use read::{AnswerTokens, ChoiceTokens, Shown, TokenReader};
 pub use versions::NamedSpan;
 

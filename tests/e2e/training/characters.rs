@@ -100,5 +100,10 @@ async fn an_emoji_is_trained_token_by_token() {
             );
         }
     }
+    let workers = client.get("/api/v1/workers").await.ok();
+    assert_eq!(
+        workers["workers"][0]["capabilities"]["logprobs"], "raw",
+        "{workers}"
+    );
     fixture.finish().await;
 }

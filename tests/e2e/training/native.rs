@@ -229,6 +229,49 @@ async fn what_cannot_be_captured_is_answered_and_spoils_its_member() {
     fixture.finish().await;
 }
 
+/// What an engine does to its scores shows in its answers at other settings.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kind_of_the_log_probabilities_comes_with_the_sample() {
+    let mut engine = RawEngine::start().await;
+    engine.tell_kind();
+    let fixture = gateway(&engine, EngineChoice::Sglang).await;
+    let client = &fixture.client;
+    let sent = step(client, SGLANG, &json!({"input_ids": [1, 2]}));
+    let mut own = None;
+    for _ in 0..4 {
+        let request = engine.request().await;
+        if !request.asks_for_kind() {
+            own = Some(request);
+            continue;
+        }
+        let settings = asked(&request);
+        let score = if settings["temperature"] == 0.5 {
+            -0.5
+        } else {
+            -1.25
+        };
+        let top = json!([{" a": score, " b": score - 1.0}]);
+        answer(
+            request,
+            &json!({"choices": [{"logprobs": {"top_logprobs": top}}]}),
+        )
+        .await;
+    }
+    let is_known = async || {
+        let workers = client.get("/api/v1/workers").await.ok();
+        workers["workers"][0]["capabilities"]["logprobs"] == "temperature"
+    };
+    until("the kind of its log-probabilities", is_known).await;
+    answer(own.expect("the step"), &generated(2, &[3], &[])).await;
+    sent.await.expect("it ends").ok();
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(steps["logprobs"], "temperature");
+    release(client, "p").await;
+    let (_, payload) = batch(client, 1).await;
+    assert_eq!(member_in(&payload)["logprobs"], "temperature");
+    fixture.finish().await;
+}
+
 /// A simulated engine, which goes on with its steps while it loads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_runs_through_an_update_has_both_versions() {

@@ -12,7 +12,11 @@ pub(super) async fn is_captured(call: &Call) -> bool {
         return false;
     };
     let version = captures.driver.captured_version(member.clone(), None).await;
-    version.is_ok_and(|version| version.is_some())
+    let is_captured = version.is_ok_and(|version| version.is_some());
+    if is_captured {
+        captures.kinds.want();
+    }
+    is_captured
 }
 
 /// Waits until the program of a step may begin. Programs of jobs that are not declared, and surplus

@@ -21,7 +21,7 @@ use treadle_model::{EngineKind, StepId, WorkerId};
 use treadle_samples::{CallFacts, Output, Span};
 use treadle_scheduler::{CapturedVersion, Dispatch};
 use treadle_wire::{
-    Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
+    LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
 };
 
 /// Longest answer to the request for a prompt's tokens.
@@ -173,6 +173,7 @@ impl Capture {
         if outputs.is_empty() {
             return Err("the answer has no choices".to_owned());
         }
+        let kind = self.captures.kinds.of(self.worker);
         let is_one = |span: &Span| span.version == version && span.newest == version;
         if spans.iter().flatten().all(is_one) {
             spans.clear();
@@ -188,6 +189,7 @@ impl Capture {
                 output_tokens: tokens.output_tokens,
                 media: self.media,
                 engine: self.engine.to_string(),
+                logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
                 ..CallFacts::default()
             },

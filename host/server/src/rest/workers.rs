@@ -19,7 +19,7 @@ use treadle_endpoints::{delete, get, patch, post};
 use treadle_engines::{Declared, Found};
 use treadle_http::error_response;
 use treadle_model::{EngineKind, Span, WorkerId};
-use treadle_wire::ErrorCode;
+use treadle_wire::{ErrorCode, LogprobKind};
 use utoipa::ToSchema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -129,10 +129,14 @@ struct Capabilities {
     priorities: Option<bool>,
     /// Whether a step can be preempted in the middle of its answer and resumed later.
     continues: bool,
+    /// Kind of the log-probabilities that it reports, once tokens are captured: raw, temperature,
+    /// processed or unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'static str>,
 }
 
 impl Capabilities {
-    fn of(worker: &Worker, found: &Found) -> Self {
+    fn of(worker: &Worker, found: &Found, logprobs: Option<LogprobKind>) -> Self {
         let abilities = found.abilities.as_ref();
         let missing = abilities.map(|abilities| &abilities.missing);
         Self {
@@ -141,6 +145,7 @@ impl Capabilities {
             missing: missing.filter(|text| !text.is_empty()).cloned(),
             priorities: found.facts.priorities,
             continues: worker.resumes_steps(),
+            logprobs: logprobs.map(LogprobKind::name),
         }
     }
 }
@@ -193,6 +198,8 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
 /// The view of a worker; `waits` if programs wait because no worker accepts any.
 fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
     let found = app.engines.found(w.id).unwrap_or_default();
+    let captures = app.gateway.captures.as_ref();
+    let logprobs = captures.and_then(|captures| captures.kinds.of(w.id));
     let no_other = (waits && w.state != WorkerState::Active).then_some(NO_OTHER);
     WorkerView {
         id: w.id.0.to_string(),
@@ -208,7 +215,7 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
         engine: w.engine,
         model: w.model.clone(),
         other_models: w.other_models.iter().cloned().collect(),
-        capabilities: Capabilities::of(w, &found),
+        capabilities: Capabilities::of(w, &found, logprobs),
         version: found.facts.version,
         role: found.facts.role,
         load: w.running_steps,

@@ -19,7 +19,7 @@ use treadle_auth::{Auth, AuthError, CacheSalts};
 use treadle_config::{Config, Role};
 use treadle_core::{DaemonEvent, Event};
 use treadle_engines::transfers::{Node, TransferExecutor};
-use treadle_engines::{EngineWatch, WatchOptions};
+use treadle_engines::{EngineWatch, LogprobKinds, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
 use treadle_gateway::{
@@ -386,7 +386,8 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     let bodies = bodies_of(config, &store, kept);
     let (node, streams) = (context.node.clone(), context.streams.clone());
     let room = Arc::new(PayloadRoom::new(store.clone(), config.training.bytes_max));
-    let captures = captures(config, &driver, &store, &room);
+    let kinds = LogprobKinds::new(Upstream::over(node.connector().clone()));
+    let captures = captures(config, &driver, &store, &room, &kinds);
     let gateway = gateway_state(config, scheduler, context, bodies, captures);
     let upstream = gateway.upstream.clone();
     let watching = WatchOptions {
@@ -404,6 +405,7 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         node.clone(),
         config.core(),
         next_worker.clone(),
+        kinds,
     );
     let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,

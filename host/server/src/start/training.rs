@@ -4,6 +4,7 @@ use crate::app::App;
 use std::sync::Arc;
 use treadle_auth::Auth;
 use treadle_config::{Config, Role};
+use treadle_engines::LogprobKinds;
 use treadle_gateway::Captures;
 use treadle_http::Upstream;
 use treadle_scheduler::DriverHandle;
@@ -18,6 +19,13 @@ pub(super) async fn work_on_training(app: App) {
     let (Some(calls), Some(work)) = (calls, work) else {
         return;
     };
+    let captured = app.driver.training(|state| {
+        let mut jobs = state.jobs.values();
+        jobs.any(|job| job.settings.captured())
+    });
+    if let (Ok(true), Some(captures)) = (captured.await, &app.gateway.captures) {
+        captures.kinds.want();
+    }
     let upstream = Upstream::over(app.node.connector().clone());
     let weights = make_calls(app.driver, upstream, calls);
     let members = work_on_members(app.training, app.actions, app.policies, work);
@@ -47,7 +55,9 @@ pub(super) fn captures(
     driver: &DriverHandle,
     store: &Arc<dyn Store>,
     room: &Arc<PayloadRoom>,
+    kinds: &Arc<LogprobKinds>,
 ) -> Option<Arc<Captures>> {
     let is_single = config.cluster.role == Role::Single;
-    is_single.then(|| Captures::start(driver.clone(), store.clone(), room.clone()))
+    let (room, kinds) = (room.clone(), kinds.clone());
+    is_single.then(|| Captures::start(driver.clone(), store.clone(), room, kinds))
 }
