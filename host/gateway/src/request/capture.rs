@@ -18,7 +18,7 @@ use std::time::Duration;
 use treadle_auth::Principal;
 use treadle_core::training::MemberRef;
 use treadle_model::{EngineKind, StepId, WorkerId};
-use treadle_samples::{CallFacts, Output, Span};
+use treadle_samples::{CallFacts, Output, Span, places_of_media};
 use treadle_scheduler::{CapturedVersion, Dispatch};
 use treadle_wire::{
     LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
@@ -178,6 +178,8 @@ impl Capture {
         if spans.iter().flatten().all(is_one) {
             spans.clear();
         }
+        let places = Some(self.media.len()).filter(|images| *images > 0);
+        let places = places.and_then(|images| places_of_media(&tokens.prompt, images));
         let mut call = treadle_samples::Call {
             number: self.step.0,
             prompt: tokens.prompt,
@@ -188,6 +190,7 @@ impl Capture {
                 prompt_tokens: tokens.prompt_tokens,
                 output_tokens: tokens.output_tokens,
                 media: self.media,
+                places: places.unwrap_or_default(),
                 engine: self.engine.to_string(),
                 logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
