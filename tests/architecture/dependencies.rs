@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
         "treadle-sandbox",
         "treadle-training-check",
         "treadle-trust",
+        "treadle-weight-store",
     ],
     &["treadle-estimates", "treadle-machine", "treadle-memory"],
     &[
@@ -234,6 +235,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
     ("treadle-training-check", &[]),
     ("treadle-transfer", &["treadle-model", "treadle-trust"]),
     ("treadle-trust", &[]),
+    ("treadle-weight-store", &[]),
     (
         "treadle-weights",
         &[

@@ -1,0 +1,7 @@
+//! Tests of the weight store through its public face.
+
+mod fixture;
+mod hostile;
+mod interrupted;
+mod others;
+mod versions;
