@@ -25,6 +25,7 @@ mod server;
 mod shell_actions;
 mod simulated;
 mod usage;
+mod weights;
 mod whatif;
 
 use clap::{Args, Subcommand};
@@ -96,6 +97,9 @@ enum Part {
     /// How long sandboxes take until a command has run in them, many at once, and what they leave on
     /// disk (Linux, as root). Takes minutes, and is not part of everything.
     Sandboxes(sandboxes::SandboxesArgs),
+    /// How fast versions of weights are published to a store and pulled by hosts, beside what the
+    /// disk does with as many bytes. Takes 25 GB of it, and is not part of everything.
+    Weights(weights::WeightsArgs),
 }
 
 impl BenchArgs {
@@ -115,6 +119,7 @@ impl BenchArgs {
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
             Some(Part::ShellActions(args)) => args.run(self.quick).await?,
             Some(Part::Sandboxes(args)) => args.run(self.quick).await?,
+            Some(Part::Weights(args)) => args.run(self.quick).await?,
             Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
                 let mut report = Report::new("all");
@@ -182,6 +187,7 @@ mod tests {
             "x actions --grids coding,search --seed 6 --seeds 5 --jobs 2 --json",
             "x actions --policy-config {\"depth\":3} --virtual-time",
             "x prediction --prompts 50 --samples 8 --json",
+            "x weights --megabytes 500 --changed-percent 10 --density 50 --hosts 2 --json",
             "x lab --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --json",
         ] {
@@ -206,6 +212,7 @@ mod tests {
             "x rollout --tasks chess",
             "x rollout --jobs 0",
             "x actions --grids chess",
+            "x weights --density 0",
             "x actions --policy-config {\"deep\":3}",
             "x actions --decisions --virtual-time",
         ] {

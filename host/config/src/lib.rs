@@ -31,6 +31,7 @@ mod store;
 mod tls;
 mod traces;
 mod training;
+mod weights;
 
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,7 @@ pub use tls::TlsConfig;
 pub use traces::TracesConfig;
 pub use training::TrainingConfig;
 pub use treadle_trust::Secret;
+pub use weights::WeightsSection;
 
 use layers::Layers;
 use section::Section;
@@ -83,6 +85,7 @@ const SECTIONS: &[Section] = &[
     BrokerConfig::SECTION,
     PayloadsConfig::SECTION,
     TrainingConfig::SECTION,
+    WeightsSection::SECTION,
     ClusterConfig::SECTION,
     PluginsConfig::SECTION,
     AuthConfig::SECTION,
@@ -126,6 +129,8 @@ pub struct Config {
     pub payloads: PayloadsConfig,
     /// Training runs.
     pub training: TrainingConfig,
+    /// The store of weights.
+    pub weights: WeightsSection,
     /// Several daemons on one store.
     pub cluster: ClusterConfig,
     /// Limits on policies.
@@ -197,6 +202,7 @@ impl Config {
         self.actions.check()?;
         self.sandboxes.check(self)?;
         self.kubernetes.check(self)?;
+        self.weights.check(self)?;
         self.traces.check()?;
         self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();

@@ -3,8 +3,8 @@
 use crate::checkpoint::{Checkpoint, INDEX, Place};
 use crate::checksum::{Algorithm, Digest, Hasher};
 use crate::delta::Encoding;
-use crate::error::{At, Result, not_whole};
-use crate::files::{PIECE, copy_new, write_new};
+use crate::error::{At, Result, damaged, not_whole};
+use crate::files::{PIECE, copy_new, flushing, write_new};
 use crate::version::{DeltaIndex, DeltaNotes, SUMS, Sums};
 use crate::workers::{each, threads};
 use serde_json::{Map, Value, json};
@@ -30,6 +30,8 @@ pub(crate) struct Changed<'c> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'c> {
     pub(crate) old: &'c Checkpoint,
+    /// The version of the old one.
+    pub(crate) version: u64,
     pub(crate) new: &'c Checkpoint,
 }
 
@@ -108,21 +110,20 @@ fn write_group(
     let mut file = File::create_new(path).at(path)?;
     file.seek(SeekFrom::Start(8 + room as u64)).at(path)?;
     let mut to = Counted {
-        to: BufWriter::with_capacity(PIECE, file),
+        to: BufWriter::with_capacity(PIECE, &file),
         bytes: 0,
     };
-    let mut ranges = Vec::new();
-    for tensor in group {
-        let begin = to.bytes;
-        write_change(&mut to, path, pair, tensor, encoding)?;
-        ranges.push([to.bytes - begin, begin, to.bytes]);
-    }
+    let ranges = flushing(&file, |flush| {
+        let ranges = group.iter().map(|tensor| {
+            let begin = to.bytes;
+            write_change(&mut to, path, pair, tensor, encoding)?;
+            flush.soon();
+            Ok([to.bytes - begin, begin, to.bytes])
+        });
+        ranges.collect::<Result<Vec<[u64; 3]>>>()
+    })?;
+    to.flush().at(path)?;
     let bytes = 8 + room as u64 + to.bytes;
-    let file = to
-        .to
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)
-        .at(path)?;
     let mut header = header(group, &ranges);
     header.resize(room, b' ');
     file.write_all_at(&(room as u64).to_le_bytes(), 0)
@@ -154,7 +155,7 @@ fn header(group: &[&Changed<'_>], ranges: &[[u64; 3]]) -> Vec<u8> {
 }
 
 fn write_change(
-    to: &mut Counted<BufWriter<File>>,
+    to: &mut Counted<BufWriter<&File>>,
     path: &Path,
     pair: Pair<'_>,
     tensor: &Changed<'_>,
@@ -245,11 +246,14 @@ fn both(
         piece(done, &pieces[0][..length], &pieces[1][..length]).at(&new_path)?;
         done += length as u64;
     }
-    for ((hasher, (_, digest)), path) in hashers.into_iter().zip(sides).zip([old_path, new_path]) {
-        if hasher.finish() != *digest {
-            let why = format!("tensor `{}` changed while it was published", tensor.name);
-            return Err(not_whole(&path, why));
-        }
+    let [old, new] = hashers.map(Hasher::finish);
+    if old != tensor.old {
+        let why = format!("tensor `{}` is not what it was", tensor.name);
+        return Err(damaged(pair.version, why));
+    }
+    if new != tensor.new {
+        let why = format!("tensor `{}` changed while it was published", tensor.name);
+        return Err(not_whole(&new_path, why));
     }
     Ok(())
 }

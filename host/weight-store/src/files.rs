@@ -7,6 +7,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
 /// Bytes that are worked on at once; they fit into a processor's cache.
 pub(crate) const PIECE: usize = 1 << 20;
@@ -150,6 +152,29 @@ impl Read for Part<'_> {
         self.at += read as u64;
         self.left -= read as u64;
         Ok(read)
+    }
+}
+
+/// Has the disk write a file's bytes while more of them are made, so that making them durable at the
+/// end takes less time.
+pub(crate) fn flushing<R>(file: &File, work: impl FnOnce(&Flush) -> R) -> R {
+    thread::scope(|scope| {
+        let (sender, wanted) = sync_channel(1);
+        scope.spawn(move || {
+            // A failure shows again when the file is made durable.
+            while wanted.recv().is_ok_and(|()| file.sync_data().is_ok()) {}
+        });
+        work(&Flush(sender))
+    })
+}
+
+/// Asks for bytes to be written to the disk.
+pub(crate) struct Flush(SyncSender<()>);
+
+impl Flush {
+    /// Asks for it, unless it was asked for already.
+    pub(crate) fn soon(&self) {
+        let _ = self.0.try_send(());
     }
 }
 

@@ -157,26 +157,51 @@ impl Stream {
         {
             return Ok(None);
         }
-        let head;
-        let old = if chain.deltas.is_empty() {
-            full
-        } else {
-            let pulled = match self.head().pull(self, before, &[]) {
-                Err(StoreError::Damaged { .. }) => return Ok(None),
-                pulled => pulled?,
-            };
-            head = Checkpoint::open(&pulled.folder, Links::Refused)?;
-            &head
+        if chain.deltas.is_empty() {
+            return self.write_delta(full, new, &chain, options);
+        }
+        // What is read of it is compared with its checksums. Only if that fails all of it is.
+        let head = Checkpoint::open(&self.head().folder_of(before), Links::Refused);
+        if let Ok(head) = head
+            && head.is_laid_out_as(full)
+            && let Some(published) = self.write_delta(&head, new, &chain, options)?
+        {
+            return Ok(Some(published));
+        }
+        let pulled = match self.head().pull(self, before, &[]) {
+            Err(StoreError::Damaged { .. }) => return Ok(None),
+            pulled => pulled?,
         };
-        let changed = changed(old, new, &chain, options.checksum)?;
+        let head = Checkpoint::open(&pulled.folder, Links::Refused)?;
+        self.write_delta(&head, new, &chain, options)
+    }
+
+    /// Writes what differs from an old checkpoint, which is the version at the end of a chain. None
+    /// if it is not what it should be, or the difference can't be written.
+    fn write_delta(
+        &self,
+        old: &Checkpoint,
+        new: &Checkpoint,
+        chain: &Chain,
+        options: PublishOptions,
+    ) -> Result<Option<Published>> {
+        let changed = changed(old, new, chain, options.checksum)?;
         let largest = changed.iter().map(|tensor| tensor.place.bytes).max();
         if options.encoding == Encoding::Overwrite && largest > Some(POSITIONS_MAX) {
             return Ok(None);
         }
-        let version = before + 1;
+        let pair = Pair {
+            old,
+            version: chain.version(),
+            new,
+        };
+        let version = pair.version + 1;
         let folder = self.new_folder()?;
         let notes = DeltaNotes::new(version, options.encoding, options.checksum);
-        let written_bytes = write_delta(&folder, Pair { old, new }, &changed, notes)?;
+        let written_bytes = match write_delta(&folder, pair, &changed, notes) {
+            Err(StoreError::Damaged { .. }) => return Ok(None),
+            written => written?,
+        };
         self.show(&folder, version)?;
         Ok(Some(Published {
             version,
