@@ -30,6 +30,7 @@ use treadle_runs::actions::settings;
 use treadle_runs::nodes::Hello;
 use treadle_runs::proxy::connector;
 use treadle_runs::sandboxes::{self, Host, SandboxApp, Tenants};
+use treadle_runs::weights::Pulls;
 use treadle_runs::{listen, machine, serve_limits};
 use upstream::Upstream;
 
@@ -125,7 +126,7 @@ impl NodeAgent {
             bodies: (Arc::default(), config.server.bodies_bytes_max),
             body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
         };
-        let router = routes::router(app, config.cluster.secret.clone());
+        let router = routes::router(app, config.cluster.secret.clone(), Pulls::new(config));
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {
             let _ = stopped.await;

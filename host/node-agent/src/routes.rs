@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use std::sync::Arc;
 use treadle_auth::relay::Vouched;
 use treadle_auth::{Caller, Principal, PrincipalKind, relay};
@@ -15,6 +15,7 @@ use treadle_http::refuse;
 use treadle_runs::links::knows_secret;
 use treadle_runs::nodes::{LIST_PATH, SIGNED_PATH, SNAPSHOTS_PATH};
 use treadle_runs::sandboxes::{Listed, ListedSnapshot, SandboxApp};
+use treadle_runs::weights::{PULL_PATH, Pulls, Wanted};
 use treadle_sandbox_apis::{FileQuery, is_well, sandbox_router};
 use treadle_wire::ErrorCode;
 
@@ -22,14 +23,16 @@ use treadle_wire::ErrorCode;
 struct Door {
     app: SandboxApp,
     secret: Arc<Secret>,
+    weights: Arc<Pulls>,
 }
 
 /// The router of an agent.
-pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
+pub(super) fn router(app: SandboxApp, secret: Secret, weights: Pulls) -> Router {
     let secret = Arc::new(secret);
     let door = Door {
         app: app.clone(),
         secret,
+        weights: Arc::new(weights),
     };
     let own = Router::new()
         .route(LIST_PATH, get(list))
@@ -37,8 +40,12 @@ pub(super) fn router(app: SandboxApp, secret: Secret) -> Router {
         .route(&format!("{SIGNED_PATH}/{{operation}}"), get(signed))
         .route("/health", get(is_well))
         .with_state(app.clone());
+    let weights = Router::new()
+        .route(PULL_PATH, post(pull_weights))
+        .with_state(door.clone());
     sandbox_router(app)
         .merge(own)
+        .merge(weights)
         .layer(from_fn_with_state(door.clone(), let_in))
         .merge(
             Router::new()
@@ -115,6 +122,14 @@ async fn signed(
     let host = app.host.as_ref();
     let found = host.and_then(|host| query.signed_for(host, &operation));
     found.unwrap_or_default()
+}
+
+/// Brings a version of weights to this node; the daemon waits for it.
+async fn pull_weights(State(door): State<Door>, Json(wanted): Json<Wanted>) -> Response {
+    match door.weights.pull(&wanted).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(cause) => refuse(ErrorCode::WeightsConflict, cause),
+    }
 }
 
 async fn metrics(State(door): State<Door>, request: Request) -> Response {

@@ -3,8 +3,8 @@
 //! the server and the handlers of requests about sandboxes are above it, and so is a node's agent.
 //!
 //! Processes of treadle share what is here too: connections and forwarded requests between them
-//! ([`links`], [`proxy`]), what they find out about their machine ([`machine`]), and how they
-//! listen.
+//! ([`links`], [`proxy`]), what they find out about their machine ([`machine`]), versions of weights
+//! that they pull ([`weights`]), and how they listen.
 
 pub mod actions;
 mod held_action;
@@ -17,6 +17,7 @@ pub mod nodes;
 pub mod proxy;
 pub mod sandboxes;
 mod start_error;
+pub mod weights;
 
 pub use held_action::{HeldAction, TOKEN_CHARS};
 pub use instant::rfc3339;

@@ -12,6 +12,7 @@ use treadle_model::ClientName;
 use treadle_model::tenant::split;
 use treadle_scheduler::DriverHandle;
 use treadle_store::{NoRoom, PayloadRoom, Store, StoreError};
+use treadle_weight_store::Places;
 use treadle_wire::ErrorCode;
 
 /// Longest wait of a request.
@@ -32,6 +33,8 @@ pub struct TrainingApp {
     pub runs_actions: bool,
     /// Limit on stored payloads; each tenant has a share.
     pub room: Arc<PayloadRoom>,
+    /// The store of weights, if there is one.
+    pub weights: Option<Places>,
 }
 
 impl TrainingApp {

@@ -25,6 +25,7 @@ mod report;
 mod rewards;
 mod sample;
 mod steps;
+mod stored_weights;
 mod trainer;
 mod waits;
 mod weights;
@@ -48,6 +49,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         steps::endpoints(),
         batches::endpoints(),
         weights::endpoints(),
+        vec![stored_weights::endpoint()],
         trainer::endpoints(),
     ]
     .into_iter()

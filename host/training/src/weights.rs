@@ -61,8 +61,8 @@ struct PublishWeights {
     /// Its name in the engines' answers, 1 to 64 bytes; `LINEAGE.VERSION` if it is left out.
     name: Option<String>,
     /// A folder that each engine can read, by its absolute path: whole weights, as the engine's
-    /// software loads them.
-    folder: String,
+    /// software loads them. If it is left out, the version is pulled from the store.
+    folder: Option<String>,
     /// Ids of the engines, each by its first rank; all if it is left out. It is chosen with the
     /// first version.
     #[serde(default)]
@@ -293,9 +293,13 @@ async fn publish(
     Body(request): Body<PublishWeights>,
 ) -> Answer<JobWeightsView> {
     let job = JobName::of(&caller, job);
-    check_folder(&request.folder)?;
     let lineage = app.lineage(&job, request.lineage).await?;
     let version = request.version;
+    let folder = match request.folder {
+        Some(folder) => folder,
+        None => app.stored_folder(&job, lineage, version).await?,
+    };
+    check_folder(&folder)?;
     let name = request
         .name
         .unwrap_or_else(|| format!("{lineage}.{version}"));
@@ -303,7 +307,7 @@ async fn publish(
         lineage,
         version,
         name: name.into(),
-        folder: request.folder.into(),
+        folder: folder.into(),
     };
     let change = Change {
         action: "weights.published",

@@ -4,8 +4,8 @@
 //! A [`Stream`] is a folder of versions, `weight_v000001` and so on. A version is a whole checkpoint
 //! as Hugging Face writes it, or a delta: for each tensor that changed its difference to the version
 //! before, compressed, and the checksum of what it becomes. [`Stream::publish`] adds one; a [`Local`]
-//! folder on a host gets whole checkpoints of them, of which only what the host lacks is read from
-//! the stream. Each byte is proven by a checksum before a version is visible.
+//! folder on a host gets whole checkpoints of them, and only what the host lacks is read from the
+//! stream. Each byte is proven by a checksum before a version is visible.
 //!
 //! This crate reads files that others wrote: every name, length and count is checked.
 

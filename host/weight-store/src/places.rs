@@ -1,37 +1,55 @@
 //! Where the versions of a job are: a folder in the store and one on each host, for each lineage.
 
+use crate::error::StoreError;
+use crate::files::{names_in, remove_folder};
 use crate::local::Local;
 use crate::stream::Stream;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// The folders of a job. Nothing that a client says is a path: its name is one component.
+/// Most lineages of a job on a host.
+const LINEAGES_MAX: usize = 10_000;
+/// Longest component of a path that names a job; it leaves room in the 255 bytes of file systems.
+const COMPONENT_MAX: usize = 200;
+
+/// The folders of a store, and of what hosts have of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Places {
-    /// The job's folder in the store.
+    /// The store.
     pub store: PathBuf,
-    /// The job's folder on each host.
+    /// On each host.
     pub folder: PathBuf,
 }
 
 impl Places {
-    /// The folders of a job in those of all jobs.
-    pub fn of(store: impl Into<PathBuf>, folder: impl Into<PathBuf>, job: &str) -> Self {
+    /// Those of one job. Nothing that a client says is a path: a job's name is one component.
+    #[must_use]
+    pub fn of_job(&self, job: &str) -> Self {
         let component = component(job);
         Self {
-            store: store.into().join(&component),
-            folder: folder.into().join(component),
+            store: self.store.join(&component),
+            folder: self.folder.join(component),
         }
     }
 
-    /// The versions of a lineage in the store.
+    /// A job's versions of a lineage in the store.
     pub fn stream(&self, lineage: u32) -> Stream {
         Stream::new(self.store.join(lineage.to_string()))
     }
 
-    /// The versions of a lineage on a host.
+    /// A job's versions of a lineage on a host.
     pub fn local(&self, lineage: u32) -> Local {
         Local::new(self.folder.join(lineage.to_string()))
+    }
+
+    /// Removes what a host has of lineages that a job has left.
+    pub fn forget_lineages_before(&self, lineage: u32) -> Result<(), StoreError> {
+        for name in names_in(&self.folder, LINEAGES_MAX)? {
+            if name.parse::<u32>().is_ok_and(|left| left < lineage) {
+                remove_folder(&self.folder.join(name))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -45,6 +63,9 @@ fn component(name: &str) -> String {
                 let _ = write!(component, "%{byte:02x}");
             }
         }
+    }
+    if component.len() > COMPONENT_MAX {
+        return format!("%%{}", blake3::hash(name.as_bytes()).to_hex());
     }
     component
 }
@@ -66,11 +87,21 @@ mod tests {
             ("zürich", "z%c3%bcrich"),
         ] {
             assert_eq!(component(name), expected);
-            let places = Places::of("/store", "/local", name);
+            let all = Places {
+                store: "/store".into(),
+                folder: "/local".into(),
+            };
+            let places = all.of_job(name);
             let parts: Vec<_> = places.store.components().collect();
             let prefix = Path::new("/store").components();
             let last = Component::Normal(expected.as_ref());
             assert_eq!(parts, prefix.chain([last]).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn long_names_stay_apart() {
+        let [one, other] = ["a", "b"].map(|end| component(&format!("{}{end}", "x".repeat(500))));
+        assert!(one.len() < COMPONENT_MAX && one != other);
     }
 }

@@ -1,10 +1,13 @@
 //! Makes the calls that the core wants, one after the other for each engine.
 
-use crate::engines::{Engine, call};
+use crate::engines::Engine;
+use crate::hosts::{Host, Hosts, StoredWeights};
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use treadle_core::weights::{Answer, WeightsCommand, WeightsEvent};
+use treadle_core::programs::Worker;
+use treadle_core::weights::{Answer, Call, Weights, WeightsCommand, WeightsEvent};
 use treadle_http::Upstream;
 use treadle_model::{WorkerId, endpoint_of};
 use treadle_scheduler::DriverHandle;
@@ -13,6 +16,7 @@ use treadle_scheduler::DriverHandle;
 pub async fn make_calls(
     driver: DriverHandle,
     upstream: Upstream,
+    hosts: Arc<dyn Hosts>,
     mut calls: UnboundedReceiver<WeightsCommand>,
 ) {
     let mut engines: HashMap<WorkerId, UnboundedSender<WeightsCommand>> = HashMap::new();
@@ -21,7 +25,12 @@ pub async fn make_calls(
         let WeightsCommand::Call { worker, .. } = &command;
         let queue = engines.entry(*worker).or_insert_with(|| {
             let (sender, queue) = unbounded_channel();
-            tasks.spawn(call_one(driver.clone(), upstream.clone(), queue));
+            let caller = Caller {
+                driver: driver.clone(),
+                upstream: upstream.clone(),
+                host: Host::new(hosts.clone()),
+            };
+            tasks.spawn(caller.call_one(queue));
             sender
         });
         // Its task runs as long as this does.
@@ -29,56 +38,73 @@ pub async fn make_calls(
     }
 }
 
-async fn call_one(
+/// Makes the calls to one engine.
+struct Caller {
     driver: DriverHandle,
     upstream: Upstream,
-    mut calls: UnboundedReceiver<WeightsCommand>,
-) {
-    while let Some(WeightsCommand::Call {
-        job,
-        worker,
-        number,
-        call: kind,
-        weights,
-    }) = calls.recv().await
-    {
-        // A daemon that dies here must find on record that the call may have been made.
-        if driver.recorded().await.is_err() {
-            return;
-        }
-        let Ok(found) = driver.worker(worker).await else {
-            return;
-        };
-        let answer = match found {
-            Some(found) => {
-                let engine = Engine {
-                    upstream: &upstream,
-                    url: endpoint_of(&found.url).0,
-                    kind: found.engine,
-                };
-                call(engine, kind, &weights).await
-            }
-            None => Answer::Refused {
-                cause: "the engine was removed".into(),
-            },
-        };
-        let kind = kind.as_str();
-        match &answer {
-            Answer::Refused { cause } | Answer::Failed { cause } => {
-                tracing::warn!(%job, %worker, call = kind, version = weights.version, %cause,
-                    "an engine's weights");
-            }
-            Answer::Done | Answer::Reports { .. } => {
-                tracing::info!(%job, %worker, call = kind, version = weights.version,
-                    "an engine's weights");
-            }
-        }
-        let ended = WeightsEvent::WeightsCallEnded {
+    host: Host,
+}
+
+impl Caller {
+    async fn call_one(mut self, mut calls: UnboundedReceiver<WeightsCommand>) {
+        while let Some(WeightsCommand::Call {
             job,
             worker,
             number,
-            answer,
+            call,
+            weights,
+        }) = calls.recv().await
+        {
+            // A daemon that dies here must find on record that the call may have been made.
+            if self.driver.recorded().await.is_err() {
+                return;
+            }
+            let Ok(found) = self.driver.worker(worker).await else {
+                return;
+            };
+            let answer = match found {
+                Some(found) => self.call(&found, call, &job, &weights).await,
+                None => Answer::Refused {
+                    cause: "the engine was removed".into(),
+                },
+            };
+            let call = call.as_str();
+            match &answer {
+                Answer::Refused { cause } | Answer::Failed { cause } => {
+                    tracing::warn!(%job, %worker, call, version = weights.version, %cause,
+                        "an engine's weights");
+                }
+                Answer::Done | Answer::Reports { .. } => {
+                    tracing::info!(%job, %worker, call, version = weights.version,
+                        "an engine's weights");
+                }
+            }
+            let ended = WeightsEvent::WeightsCallEnded {
+                job,
+                worker,
+                number,
+                answer,
+            };
+            self.driver.event(ended.into());
+        }
+    }
+
+    async fn call(&mut self, found: &Worker, call: Call, job: &str, weights: &Weights) -> Answer {
+        let engine = Engine {
+            upstream: &self.upstream,
+            url: endpoint_of(&found.url).0,
+            kind: found.engine,
         };
-        driver.event(ended.into());
+        let (name, lineage) = (job.to_owned(), weights.lineage);
+        let serving = self.driver.weights(move |state| {
+            let serving = state.jobs.get(&*name)?.serving.as_ref()?;
+            (serving.lineage == lineage).then_some(serving.version)
+        });
+        let stored = StoredWeights {
+            job,
+            weights,
+            serving: serving.await.ok().flatten(),
+        };
+        self.host.call(engine, call, stored).await
     }
 }

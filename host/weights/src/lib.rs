@@ -5,5 +5,7 @@
 
 pub mod engines;
 mod executor;
+mod hosts;
 
 pub use executor::make_calls;
+pub use hosts::{Hosts, StoredWeights};

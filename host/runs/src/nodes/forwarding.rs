@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::relay::Allowed;
 use treadle_auth::{Principal, Scope, relay};
+use treadle_model::tenant::DEFAULT_TENANT;
 
 /// Timeout of the daemon's own requests to nodes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -51,6 +52,19 @@ impl Nodes {
         passed.await.inspect_err(|error| {
             tracing::warn!(url, %error, "a request could not be forwarded to a node");
         })
+    }
+
+    /// Sends the daemon's own request to a node.
+    pub(crate) async fn send_own(
+        &self,
+        url: &str,
+        request: Request,
+    ) -> Result<Response<Body>, Unreachable> {
+        let passed = self.proxy.pass_on(url, request, |method, uri, headers| {
+            let (secret, scope) = (self.secret.reveal(), Some(Scope::Operator));
+            relay::vouch(secret, DEFAULT_TENANT, scope, None, method, uri, headers);
+        });
+        passed.await
     }
 
     /// Sends the daemon's own request to a node, and returns the response's body if it succeeds.

@@ -87,6 +87,8 @@ fn image_sources(config: &Config, folder: &Path) -> ImageSources {
         &config.nodes.folder,
         &config.kv.folder,
         &config.kv.slots_folder,
+        &config.weights.store,
+        &config.weights.folder,
         &config.tls.cert,
         &config.tls.key,
         &config.kubernetes.kubeconfig,

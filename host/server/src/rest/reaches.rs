@@ -80,7 +80,8 @@ const REACHES: &[(&str, (&str, &str))] = &[
         (
             "engines open a folder",
             "an absolute path, which each engine opens on its own machine as its own user; the daemon \
-             opens nothing",
+             opens nothing. Without one, the job's folders in `weights.store` and `weights.folder`, \
+             which nobody names",
         ),
     ),
     ("ANY /api/v1/jobs/{job}/engine/{*path}", CONTROL),

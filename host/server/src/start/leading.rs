@@ -5,6 +5,7 @@ use super::StartError;
 use super::engines::register_engines;
 use super::pruning::prune_forever;
 use super::training::{captures, training, work_on_training};
+use super::weight_hosts::WeightHosts;
 use crate::app::App;
 use crate::history::sample_forever;
 use crate::maintenance::keep_up;
@@ -181,7 +182,8 @@ impl Leading {
             .ok()
             .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let members = work_on_training(app.clone());
+        let hosts = WeightHosts::new(config, app.nodes.clone());
+        let members = work_on_training(app.clone(), Arc::new(hosts));
         let maintenance =
             tokio::spawn(async { tokio::join!(pruning, policies, forecasts, sampling, members).1 });
         Ok(Self {

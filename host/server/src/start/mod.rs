@@ -8,6 +8,7 @@ mod leading;
 mod pruning;
 mod relay_ports;
 mod training;
+mod weight_hosts;
 
 pub use crate::start_error::StartError;
 pub use daemon::Daemon;

@@ -7,13 +7,14 @@ use treadle_config::{Config, Role};
 use treadle_engines::LogprobKinds;
 use treadle_gateway::Captures;
 use treadle_http::Upstream;
+use treadle_runs::weights::weight_places;
 use treadle_scheduler::DriverHandle;
 use treadle_store::{PayloadRoom, Store};
 use treadle_training::{TrainingApp, work_on_members};
-use treadle_weights::make_calls;
+use treadle_weights::{Hosts, make_calls};
 
 /// Computes samples and rewards of training runs, and loads weights into engines.
-pub(super) async fn work_on_training(app: App) {
+pub(super) async fn work_on_training(app: App, hosts: Arc<dyn Hosts>) {
     let calls = app.driver.take_weights_calls();
     let work = app.driver.take_member_work();
     let (Some(calls), Some(work)) = (calls, work) else {
@@ -27,7 +28,7 @@ pub(super) async fn work_on_training(app: App) {
         captures.kinds.want();
     }
     let upstream = Upstream::over(app.node.connector().clone());
-    let weights = make_calls(app.driver, upstream, calls);
+    let weights = make_calls(app.driver, upstream, hosts, calls);
     let members = work_on_members(app.training, app.actions, app.policies, work);
     tokio::join!(weights, members);
 }
@@ -46,6 +47,7 @@ pub(super) fn training(
         auth: auth.clone(),
         runs_actions: config.actions.enabled,
         room,
+        weights: weight_places(config),
     }
 }
 

@@ -77,7 +77,7 @@ fn an_index_that_lies_is_refused() {
         ("a delta to a later one", |index| {
             index["metadata"]["base_version"] = json!("000009");
         }),
-        ("a number that is none", |index| {
+        ("a word as a number", |index| {
             index["metadata"]["version"] = json!("two");
         }),
         ("another compression", |index| {

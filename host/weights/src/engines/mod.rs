@@ -193,4 +193,4 @@ fn short(digest: &[u8]) -> Box<str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

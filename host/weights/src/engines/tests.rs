@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex};
 use treadle_core::weights::Answer;
 
 /// What a server answers to the requests for a path, one after the other.
-type Script = Vec<(&'static str, u16, Value)>;
+pub(crate) type Script = Vec<(&'static str, u16, Value)>;
 
 #[derive(Clone)]
-struct Server {
+pub(crate) struct Server {
     script: Arc<Mutex<Script>>,
     seen: Arc<Mutex<Vec<(String, Value)>>>,
     url: String,
 }
 
 impl Server {
-    async fn start(script: Script) -> Self {
+    pub(crate) async fn start(script: Script) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
@@ -45,7 +45,11 @@ impl Server {
         super::call(engine, call, &weights()).await
     }
 
-    fn seen(&self) -> Vec<(String, Value)> {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn seen(&self) -> Vec<(String, Value)> {
         self.seen.lock().expect("unpoisoned").clone()
     }
 
@@ -77,7 +81,7 @@ async fn answer(State(server): State<Server>, request: Request<axum::body::Body>
     (status, axum::Json(page)).into_response()
 }
 
-fn weights() -> Weights {
+pub(crate) fn weights() -> Weights {
     Weights {
         lineage: 0,
         version: 3,

@@ -49,6 +49,7 @@ async fn app() -> TrainingApp {
         runs_actions: false,
         room: Arc::new(PayloadRoom::new(store.clone(), 1 << 30)),
         store,
+        weights: None,
     }
 }
 
