@@ -29,9 +29,9 @@ mod shape;
 mod tests;
 mod tokens;
 mod tools;
+mod transfers;
 mod translated;
 mod translation;
-mod transfers;
 mod weights;
 
 use std::net::SocketAddr;

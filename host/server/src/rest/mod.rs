@@ -136,7 +136,10 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
     groups.push(("Training runs", abouts(training_endpoints())));
-    groups.push(("For trainers that update weights", abouts(relay_endpoints())));
+    groups.push((
+        "For trainers that update weights",
+        abouts(relay_endpoints()),
+    ));
     let of_sandboxes = sandbox_endpoints().into_iter();
     groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {

@@ -85,7 +85,10 @@ const REACHES: &[(&str, (&str, &str))] = &[
         ),
     ),
     ("ANY /api/v1/jobs/{job}/engine/{*path}", CONTROL),
-    ("ANY /api/v1/jobs/{job}/workers/{worker}/engine/{*path}", CONTROL),
+    (
+        "ANY /api/v1/jobs/{job}/workers/{worker}/engine/{*path}",
+        CONTROL,
+    ),
     (
         "PUT /api/v1/images/{image}",
         (
