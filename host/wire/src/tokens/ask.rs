@@ -109,19 +109,28 @@ impl TokenRequest {
         body: &[u8],
         streams: bool,
     ) -> Result<Self, NotCaptured> {
-        let is_chat = match (endpoint, engine) {
-            (_, EngineKind::Openai) => return Err(NotCaptured::Engine("openai")),
-            (Endpoint::ChatCompletions, _) => true,
-            (Endpoint::Completions, _) => false,
-            (Endpoint::VllmGenerate, EngineKind::Vllm) => return ask_vllm(body),
-            (Endpoint::SglangGenerate, EngineKind::Sglang) => return ask_sglang(body),
+        match (endpoint, engine) {
+            (_, EngineKind::Openai) => Err(NotCaptured::Engine("openai")),
+            (Endpoint::ChatCompletions, _) => Self::ask_openai(engine, body, streams, true),
+            (Endpoint::Completions, _) => Self::ask_openai(engine, body, streams, false),
+            (Endpoint::VllmGenerate, EngineKind::Vllm) => ask_vllm(body),
+            (Endpoint::SglangGenerate, EngineKind::Sglang) => ask_sglang(body),
             (Endpoint::VllmGenerate | Endpoint::SglangGenerate, _) => {
-                return Err(NotCaptured::Foreign(endpoint.path(), engine));
+                Err(NotCaptured::Foreign(endpoint.path(), engine))
             }
             (Endpoint::Messages | Endpoint::Responses, _) => {
-                return Err(NotCaptured::Endpoint(endpoint.path()));
+                Err(NotCaptured::Endpoint(endpoint.path()))
             }
-        };
+        }
+    }
+
+    /// A chat or text completion of OpenAI's API.
+    fn ask_openai(
+        engine: EngineKind,
+        body: &[u8],
+        streams: bool,
+        is_chat: bool,
+    ) -> Result<Self, NotCaptured> {
         let fields: Fields<'_> =
             serde_json::from_slice(body).map_err(|_| NotCaptured::Malformed)?;
         if let Some(field) = fields.obstacle() {
@@ -188,10 +197,10 @@ impl TokenRequest {
         let body = remove_fields(body, places(body, &names));
         let body = insert_fields(&body, &wanted).ok_or(NotCaptured::Malformed)?;
         let reader = TokenReader::new(hidden, engine);
-        let sent = fields.prompt.filter(|_| !is_chat).map(prompt_ids);
+        let prompt = fields.prompt.filter(|_| !is_chat).map(prompt_ids);
         Ok(Self {
             body,
-            reader: reader.after(sent.transpose()?.unwrap_or_default()),
+            reader: reader.after(prompt.transpose()?.unwrap_or_default()),
             is_played,
         })
     }

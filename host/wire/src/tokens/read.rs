@@ -21,6 +21,7 @@ const CHOICE_TOKENS_MAX: usize = 1 << 23;
 pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// What the client did not ask for.
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of an answer")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hidden {
     pub(super) ids: bool,
