@@ -1,5 +1,5 @@
 //! Members that speak the engines' own APIs, with tokens in and out: captured like chats. The engines
-//! are scripted by hand after vLLM's and SGLang's answers, but for one that is simulated.
+//! are scripted by hand after vLLM's and SGLang's answers.
 
 use crate::offload::stage::until;
 
@@ -9,7 +9,6 @@ use http::Method;
 use serde_json::{Value, json};
 use treadle_config::EngineChoice;
 use treadle_tests::support::client::{Answer, Client};
-use treadle_tests::support::fixture::{Fixture, engine_at};
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
 
 const SGLANG: &str = "/generate";
@@ -269,46 +268,5 @@ async fn the_kind_of_the_log_probabilities_comes_with_the_sample() {
     release(client, "p").await;
     let (_, payload) = batch(client, 1).await;
     assert_eq!(member_in(&payload)["logprobs"], "temperature");
-    fixture.finish().await;
-}
-
-/// A simulated engine, which goes on with its steps while it loads.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_runs_through_an_update_has_both_versions() {
-    let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
-    let fixture = Fixture::around(vec![engine], |_| ()).await;
-    let client = &fixture.client;
-    let settings = json!({"group_size": 1, "batch_groups": 1, "capture": "tokens",
-        "rewarded": false, "lag_max": 5});
-    declare(client, settings).await;
-    cut(client, 1, "b").await;
-    submit(client, &["a"]).await;
-    let publish = async |version: u64| {
-        let body = json!({"version": version, "folder": format!("/weights/{version}")});
-        post(client, "/weights", body).await.ok();
-        let view = get(client, "/weights?wait_s=30").await.ok();
-        assert_eq!(view["serving"]["version"], version, "{view}");
-    };
-    publish(0).await;
-    let limits = json!({"max_tokens": 400, "ignore_eos": true});
-    let body = json!({"token_ids": [1, 2, 3], "sampling_params": limits});
-    let sent = step(client, VLLM, &body);
-    let generated = async || {
-        fixture.engines[0]
-            .snapshot()
-            .await
-            .counters
-            .generation_tokens
-    };
-    until("its first tokens", async || generated().await > 20).await;
-    publish(1).await;
-    assert!(!sent.is_finished(), "it was over before the update");
-    sent.await.expect("it ends").ok();
-    let steps = get(client, "/members/p/steps").await.ok();
-    let found = spans(&steps["steps"][0]);
-    let [[0, changed, 0, 0], [after, 400, 1, 1]] = found[..] else {
-        panic!("{found:?}");
-    };
-    assert_eq!(changed, after);
     fixture.finish().await;
 }
