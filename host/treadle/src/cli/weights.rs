@@ -1,5 +1,7 @@
 //! `treadle weights`: versions of weights that engines load.
 
+mod stored;
+
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
@@ -33,7 +35,8 @@ pub(super) struct WeightsArgs {
 enum WeightsCommand {
     /// Have the engines of a job load a version, and wait until it serves.
     Publish {
-        /// Folder with whole weights, by an absolute path that each engine can read.
+        /// Folder with whole weights, by an absolute path that each engine can read unless `--store`
+        /// is given.
         folder: String,
         /// The job.
         #[arg(long)]
@@ -47,6 +50,10 @@ enum WeightsCommand {
         /// Engines that must be ready before the first is paused; 0 for more than half.
         #[arg(long, default_value_t = 0)]
         quorum: u16,
+        /// Put what changed into the daemon's store first, which this machine must have too; hosts
+        /// of engines pull it from there.
+        #[arg(long)]
+        store: bool,
     },
     /// Show which version each engine of a job holds, and why one gets no steps.
     Status {
@@ -54,6 +61,14 @@ enum WeightsCommand {
         #[arg(long)]
         job: String,
     },
+    /// List the versions in the store. This and the commands below need the store on this machine.
+    History(stored::OfJob),
+    /// Bring a version to this machine, and prove all of it.
+    Pull(stored::OfVersion),
+    /// Read a version in the store as a whole, and compare each checksum.
+    Verify(stored::OfVersion),
+    /// Delete versions that nobody needs any more.
+    Collect(stored::OfJob),
 }
 
 impl WeightsArgs {
@@ -67,14 +82,26 @@ impl WeightsArgs {
                 version,
                 rolling,
                 quorum,
+                store,
             } => {
                 let path = path_of(&job);
-                let body = json!({
-                    "version": version, "folder": folder, "rolling": rolling, "quorum": quorum,
+                let mut body = json!({
+                    "version": version, "rolling": rolling, "quorum": quorum,
                 });
+                let stored = if store {
+                    let stored = stored::publish(&client, &job, &folder, version).await?;
+                    body["lineage"] = json!(stored.lineage);
+                    Some(stored)
+                } else {
+                    body["folder"] = json!(folder);
+                    None
+                };
                 client.command(Method::POST, &path, &body).await?;
                 let view = ended(&client, &path).await?;
                 show(&view, as_json)?;
+                if let Some(stored) = stored {
+                    stored.prepare_next().await?;
+                }
                 let last = &view["last"];
                 if last["weights"]["version"] != version || last["held"] != 0 {
                     return Ok(());
@@ -83,6 +110,10 @@ impl WeightsArgs {
                 Err(CliError::Failed(message.to_owned()))
             }
             WeightsCommand::Status { job } => show(&client.get(&path_of(&job)).await?, as_json),
+            WeightsCommand::History(of) => of.history(&client, as_json).await,
+            WeightsCommand::Pull(of) => of.pull(&client, as_json).await,
+            WeightsCommand::Verify(of) => of.verify(&client, as_json).await,
+            WeightsCommand::Collect(of) => of.collect(&client, as_json).await,
         }
     }
 }
