@@ -33,7 +33,7 @@ struct State {
 struct Engine {
     process: u64,
     url: Box<str>,
-    engine: EngineKind,
+    api: EngineKind,
     is_asked: bool,
     /// `None` until it has answered.
     kind: Option<LogprobKind>,
@@ -68,7 +68,7 @@ impl LogprobKinds {
         let mut engine = Engine {
             process: state.found,
             url: url.into(),
-            engine,
+            api: engine,
             is_asked: false,
             kind: None,
         };
@@ -92,7 +92,7 @@ impl LogprobKinds {
             return;
         }
         let (kinds, process) = (self.clone(), engine.process);
-        let (url, engine) = (engine.url.clone(), engine.engine);
+        let (url, engine) = (engine.url.clone(), engine.api);
         tokio::spawn(async move {
             let mut pause = PAUSE;
             let kind = loop {

@@ -1,8 +1,8 @@
 //! Steps and decisions of all programs.
 
 use treadle_store::{
-    Batch, DecisionPage, ListedPage, ListedStep, Names, ProgramRow, Retention, StepColumn,
-    StepCursor, StepRow, Store,
+    Batch, DecisionPage, ListedPage, ListedStep, Names, ProgramRow, StepColumn, StepCursor,
+    StepRow, Store,
 };
 
 use super::rows::{self, ALL};
