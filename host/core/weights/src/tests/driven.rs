@@ -89,8 +89,8 @@ impl Fleet {
             let name = Some(name.into());
             vec![PAUSE, TrainerCall::Load { name }]
         };
-        let stops = self.faults == Faults::Any && self.below(4) == 0;
-        let stops_at = if stops {
+        let gives_up = self.faults == Faults::Any && self.below(4) == 0;
+        let stops_at = if gives_up {
             self.below(steps.len() as u64 + 1) as usize
         } else {
             usize::MAX
