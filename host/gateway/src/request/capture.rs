@@ -194,7 +194,6 @@ impl Capture {
                 engine: self.engine.to_string(),
                 logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
-                ..CallFacts::default()
             },
         };
         call.check()?;
