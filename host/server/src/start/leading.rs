@@ -392,18 +392,13 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
     let captures = captures(config, &driver, &store, &room, &kinds);
     let gateway = gateway_state(config, scheduler, context, bodies, captures);
     let upstream = gateway.upstream.clone();
-    let watching = WatchOptions {
-        interval: Duration::from_millis(config.engines.probe_interval_ms),
-        measures: config.engines.measure,
-        time_scale: config.scheduler.time_scale,
-    };
     let workers = driver.workers().await.unwrap_or_default();
     let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
     let next_worker = Arc::new(AtomicU32::new(next_worker));
     let engines = EngineWatch::new(
         driver.clone(),
         upstream,
-        watching,
+        watching(config),
         node.clone(),
         config.core(),
         next_worker.clone(),
@@ -445,6 +440,14 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         relay_ports: config.engines.relay_ports().into(),
         demo: Arc::default(),
     })
+}
+
+fn watching(config: &Config) -> WatchOptions {
+    WatchOptions {
+        interval: Duration::from_millis(config.engines.probe_interval_ms),
+        measures: config.engines.measure,
+        time_scale: config.scheduler.time_scale,
+    }
 }
 
 /// Stores bodies of steps. In a cluster each gateway does that itself; this one would never get any.
