@@ -26,12 +26,12 @@ const FASTER: u32 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_comes_back_to_its_server() {
-    comes_back(false).await;
+    Box::pin(comes_back(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_comes_back_to_the_other_server() {
-    comes_back(true).await;
+    Box::pin(comes_back(true)).await;
 }
 
 async fn comes_back(to_other: bool) {
