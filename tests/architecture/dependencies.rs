@@ -280,6 +280,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "treadle-gateway",
             "treadle-http",
             "treadle-node-agent",
+            "treadle-relay",
             "treadle-runs",
             "treadle-sandbox-apis",
             "treadle-server",

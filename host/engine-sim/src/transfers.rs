@@ -16,17 +16,6 @@ use std::sync::Arc;
 
 type SharedState = State<Arc<Shared>>;
 
-/// An update that has begun.
-#[derive(Default)]
-pub(super) struct Transfer {
-    /// What was sent so far.
-    sent: String,
-    /// The version's name, if a part had it.
-    name: Option<String>,
-    /// A part was lost, and nobody was told.
-    lies: bool,
-}
-
 fn said(status: StatusCode, page: &Value) -> Response {
     (status, Json(page)).into_response()
 }
@@ -118,25 +107,4 @@ pub(super) async fn end(State(shared): SharedState, body: Bytes) -> Result<Respo
     } else {
         failed("no weight update is active. Call start_weight_update first")
     })
-}
-
-impl Transfer {
-    /// Adds a part.
-    pub(super) fn add(&mut self, sent: &str, name: Option<String>, lies: bool) {
-        self.sent.push_str(sent);
-        self.name = name.or(self.name.take());
-        self.lies |= lies;
-    }
-
-    /// What an engine has after it, by its name; `None` if that is a mixture.
-    pub(super) fn content(self, name: Option<&str>) -> Option<String> {
-        let name = name.or(self.name.as_deref());
-        let content = name.map_or(self.sent.clone(), |name| format!("version {name}"));
-        (!self.lies).then_some(content)
-    }
-
-    /// The version's name, if a part had it.
-    pub(super) fn name(&self) -> Option<String> {
-        self.name.clone()
-    }
 }

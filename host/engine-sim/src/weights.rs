@@ -5,7 +5,6 @@ use super::Shared;
 use super::error::ApiError;
 use super::faults::broken_answer;
 use super::request::parse;
-use super::transfers::Transfer;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -145,6 +144,38 @@ impl Weights {
         let mut paused = self.paused.subscribe();
         // The sender lives as long as this.
         let _ = paused.wait_for(|paused| !paused).await;
+    }
+}
+
+/// An update that has begun.
+#[derive(Default)]
+pub(super) struct Transfer {
+    /// What was sent so far.
+    sent: String,
+    /// The version's name, if a part had it.
+    name: Option<String>,
+    /// A part was lost, and nobody was told.
+    lies: bool,
+}
+
+impl Transfer {
+    /// Adds a part.
+    pub(super) fn add(&mut self, sent: &str, name: Option<String>, lies: bool) {
+        self.sent.push_str(sent);
+        self.name = name.or(self.name.take());
+        self.lies |= lies;
+    }
+
+    /// What an engine has after it, by its name; `None` if that is a mixture.
+    pub(super) fn content(self, name: Option<&str>) -> Option<String> {
+        let name = name.or(self.name.as_deref());
+        let content = name.map_or(self.sent.clone(), |name| format!("version {name}"));
+        (!self.lies).then_some(content)
+    }
+
+    /// The version's name, if a part had it.
+    pub(super) fn name(&self) -> Option<String> {
+        self.name.clone()
     }
 }
 

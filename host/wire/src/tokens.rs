@@ -11,6 +11,7 @@
 //! | vLLM | `/inference/v1/generate` | the request's `token_ids` | `choices[].token_ids` | `choices[].logprobs.content[].logprob` |
 //! | SGLang | `/generate` | the request's `input_ids`, or `prompt_token_ids` | `meta_info.output_token_logprobs` | the same list |
 
+mod answer;
 mod ask;
 mod ask_native;
 mod form;
@@ -19,12 +20,14 @@ mod llama_cpp;
 mod place;
 mod play;
 mod read;
+mod request;
 mod sglang;
 mod versions;
 
-pub use ask::{NotCaptured, TokenRequest};
+pub use answer::{AnswerTokens, ChoiceTokens};
 pub use kind::{KIND_PROMPT, LogprobKind};
-pub use read::{AnswerTokens, ChoiceTokens, Shown, TokenReader};
+pub use read::{Shown, TokenReader};
+pub use request::{NotCaptured, TokenRequest};
 pub use versions::NamedSpan;
 
 #[cfg(test)]

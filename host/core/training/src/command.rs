@@ -1,7 +1,7 @@
 //! What training runs ask of their environment.
 
 use crate::event::MemberRef;
-use crate::shaping::ShapingQuestion;
+use crate::shape::ShapingQuestion;
 use treadle_model::{AskId, Timestamp};
 
 /// A group in a batch.

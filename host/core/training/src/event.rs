@@ -2,7 +2,7 @@
 
 use crate::group::{Report, Reward};
 use crate::settings::JobSettings;
-use crate::shaping::ShapingAnswer;
+use crate::shape::ShapingAnswer;
 use serde::{Deserialize, Serialize};
 use treadle_machine::kinds;
 use treadle_model::{AskId, PolicyRef, StepId};

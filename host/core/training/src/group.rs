@@ -1,6 +1,6 @@
 //! Groups of programs that sample the same prompt, and their members.
 
-use crate::shaping::Shape;
+use crate::shape::Shape;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{StepId, Timestamp};

@@ -6,7 +6,7 @@ use crate::finished::Finished;
 use crate::group::{End, Group, Member, Place, bounded};
 use crate::lost::{Lost, remember};
 use crate::settings::JobSettings;
-use crate::shaping::Shaping;
+use crate::shape::Shaping;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use treadle_model::Timestamp;

@@ -7,7 +7,7 @@ mod elsewhere;
 mod shaping;
 
 use super::*;
-use treadle_machine::Machine;
+use treadle_machine::{Machine, Notified};
 use treadle_model::AskId;
 
 /// None is live after a restart.

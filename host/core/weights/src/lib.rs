@@ -34,6 +34,7 @@ mod invariants;
 mod job;
 mod state;
 mod trainer;
+mod trainer_calls;
 mod update;
 mod version;
 

@@ -1,9 +1,9 @@
 //! Requests for tokens at the engines' own APIs: `/generate` of SGLang, `/inference/v1/generate` of
 //! vLLM.
 
-use super::ask::{NotCaptured, TokenRequest, prompt_ids};
 use super::place::places;
 use super::read::{Hidden, TokenReader};
+use super::request::{NotCaptured, TokenRequest, prompt_ids};
 use crate::{insert_fields, remove_fields};
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,24 +1,17 @@
 //! Tokens of answers, as their engines report them.
 
+use super::answer::{AnswerTokens, TEXT_BYTES_MAX};
 use super::form::{Answer, Choice, Logprobs, Metadata, Usage, Verbose};
 use super::llama_cpp::aligned;
 use super::place::place;
 use super::play::played;
 use super::sglang::Generated;
-use super::versions::{NamedSpan, cover};
+use super::versions::cover;
 use crate::remove_fields;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use treadle_model::EngineKind;
-
-/// Choices of an answer.
-const CHOICES_MAX: usize = 1_024;
-/// Tokens of a choice.
-const CHOICE_TOKENS_MAX: usize = 1 << 23;
-
-/// Longest text of a choice.
-pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// What the client did not ask for.
 #[expect(clippy::struct_excessive_bools, reason = "each is a part of an answer")]
@@ -47,34 +40,6 @@ pub struct TokenReader {
     fault: Option<&'static str>,
 }
 
-/// Tokens of an answer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AnswerTokens {
-    /// Ids of the prompt; empty if the engine reports none.
-    pub prompt: Vec<i32>,
-    /// The prompt as the engine tokenised it, if it reports text.
-    pub prompt_text: Option<String>,
-    /// What was sampled, by the number of the choice.
-    pub choices: BTreeMap<u64, ChoiceTokens>,
-    /// Prompt tokens by the engine's own count.
-    pub prompt_tokens: Option<u64>,
-    /// Output tokens by the engine's own count.
-    pub output_tokens: Option<u64>,
-}
-
-/// Tokens of a choice.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ChoiceTokens {
-    /// Their ids.
-    pub ids: Vec<i32>,
-    /// Their log-probabilities; NaN for one that the engine reports none of.
-    pub logprobs: Vec<f32>,
-    /// The versions of weights that the engine names for all of them; else empty.
-    pub versions: Vec<NamedSpan>,
-    /// The answer's text, without thinking and calls; cut off after 1 MiB.
-    pub text: String,
-}
-
 /// The client's part of an event.
 #[derive(Debug, PartialEq)]
 pub enum Shown {
@@ -91,17 +56,6 @@ struct Field {
     place: Range<usize>,
     value: Range<usize>,
     is_null: bool,
-}
-
-impl AnswerTokens {
-    /// A choice, unless it would be one too many or is too long.
-    pub(super) fn choice(&mut self, index: u64) -> Option<&mut ChoiceTokens> {
-        let choices = &mut self.choices;
-        let is_full = choices.len() >= CHOICES_MAX && !choices.contains_key(&index);
-        let tokens: usize = choices.get(&index).map_or(0, |choice| choice.ids.len());
-        let fits = !is_full && tokens < CHOICE_TOKENS_MAX;
-        fits.then(|| choices.entry(index).or_default())
-    }
 }
 
 impl TokenReader {

@@ -1,6 +1,6 @@
 //! Answers of SGLang's own API, `/generate`.
 
-use super::read::{AnswerTokens, ChoiceTokens, TEXT_BYTES_MAX};
+use super::answer::{AnswerTokens, ChoiceTokens, TEXT_BYTES_MAX};
 use super::versions::NamedSpan;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

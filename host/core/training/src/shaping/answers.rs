@@ -1,10 +1,10 @@
 //! Answers of shaping policies, and the core's own if none came or one is not feasible.
 
 use super::ask::in_order;
-use super::{Curtailed, OpenAsk, Selection, ShapingAnswer, ShapingPurpose};
 use crate::command::TrainingCommand;
 use crate::group::{End, Place};
 use crate::job::Job;
+use crate::shape::{Curtailed, OpenAsk, Selection, ShapingAnswer, ShapingPurpose};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{AskId, Timestamp};
 

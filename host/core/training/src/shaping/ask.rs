@@ -1,10 +1,10 @@
 //! When a shaping policy is asked, and with what.
 
-use super::{OpenAsk, ShapedGroups, ShapedMembers, ShapingPurpose, ShapingQuestion};
 use crate::LivePrograms;
 use crate::finished::hash;
 use crate::group::{End, Group, Member};
 use crate::job::Job;
+use crate::shape::{OpenAsk, ShapedGroups, ShapedMembers, ShapingPurpose, ShapingQuestion};
 use std::collections::BTreeSet;
 use treadle_model::{AskId, Span, Timestamp};
 

@@ -11,53 +11,14 @@
 
 mod answers;
 mod ask;
-mod question;
-
-pub use question::{
-    Curtailed, GroupSize, Selection, ShapedGroups, ShapedMembers, ShapingAnswer, ShapingPurpose,
-    ShapingQuestion,
-};
 
 use crate::command::TrainingCommand;
 use crate::group::Group;
 use crate::state::State;
 use crate::{LivePrograms, Training};
 use ask::ASK_DEADLINE;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use treadle_machine::BoundJobs;
 use treadle_model::{AskId, Timestamp};
-
-/// What was decided about the members of a group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shape {
-    /// Members that it samples; 0 before that is decided.
-    pub sampled: u16,
-    /// Members that it has or still needs: fewer than it samples once some failed or were ended.
-    pub target: u16,
-    /// How often members of it were put off.
-    pub postponed: u32,
-    /// Members that had ended well when a policy was last to be asked about those that run.
-    pub ended: usize,
-    /// A policy was asked, which also selects the members that are trained.
-    pub by_policy: bool,
-    /// These are selected: the group has no others any more.
-    pub selected: bool,
-}
-
-impl Shape {
-    pub(crate) fn set_sampled(&mut self, members: u16) {
-        (self.sampled, self.target) = (members, members);
-    }
-
-    /// Forgets what was decided of members that are gone.
-    pub(crate) fn clear(&mut self) {
-        *self = Self {
-            postponed: self.postponed,
-            ..Self::default()
-        };
-    }
-}
 
 impl Group {
     /// A member was lost: it is replaced only if fewer than the size would be left.
@@ -72,44 +33,6 @@ impl Group {
         if self.members.is_empty() {
             self.shape.clear();
         }
-    }
-}
-
-/// A question that is not answered yet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OpenAsk {
-    /// Its number.
-    pub ask: AskId,
-    /// What it asks for.
-    pub purpose: ShapingPurpose,
-    /// The groups that it is about.
-    pub groups: Vec<Box<str>>,
-    /// When the core answers itself.
-    pub deadline: Timestamp,
-}
-
-/// The state of a job's shaping.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shaping {
-    /// A policy shapes the groups that begin from now on.
-    pub by_policy: bool,
-    /// The open question.
-    pub ask: Option<OpenAsk>,
-    /// Groups with all members ended well, whose members are to be selected.
-    pub to_select: BTreeSet<Box<str>>,
-    /// Groups with enough members that have ended well, while others run.
-    pub watched: BTreeSet<Box<str>>,
-    /// Groups whose running members a policy is to be asked about.
-    pub to_curtail: BTreeSet<Box<str>>,
-    /// When running members are looked at again.
-    pub look_at: Option<Timestamp>,
-}
-
-impl Shaping {
-    /// When the open question is late, or running members are looked at again.
-    pub(crate) fn due(&self) -> Option<Timestamp> {
-        let late = self.ask.as_ref().map(|open| open.deadline);
-        late.into_iter().chain(self.look_at).min()
     }
 }
 

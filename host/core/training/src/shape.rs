@@ -1,6 +1,8 @@
-//! Questions to shaping policies, and answers.
+//! What shaping decides and keeps, questions to shaping policies, and answers.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use treadle_model::{AskId, Timestamp};
 
 /// What a question asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -123,5 +125,74 @@ impl ShapingQuestion {
             ShapingPurpose::Curtail => ShapingAnswer::Curtailed(Vec::new()),
             ShapingPurpose::Select => ShapingAnswer::Selected(Vec::new()),
         }
+    }
+}
+
+/// What was decided about the members of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Members that it samples; 0 before that is decided.
+    pub sampled: u16,
+    /// Members that it has or still needs: fewer than it samples once some failed or were ended.
+    pub target: u16,
+    /// How often members of it were put off.
+    pub postponed: u32,
+    /// Members that had ended well when a policy was last to be asked about those that run.
+    pub ended: usize,
+    /// A policy was asked, which also selects the members that are trained.
+    pub by_policy: bool,
+    /// These are selected: the group has no others any more.
+    pub selected: bool,
+}
+
+impl Shape {
+    pub(crate) fn set_sampled(&mut self, members: u16) {
+        (self.sampled, self.target) = (members, members);
+    }
+
+    /// Forgets what was decided of members that are gone.
+    pub(crate) fn clear(&mut self) {
+        *self = Self {
+            postponed: self.postponed,
+            ..Self::default()
+        };
+    }
+}
+
+/// A question that is not answered yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenAsk {
+    /// Its number.
+    pub ask: AskId,
+    /// What it asks for.
+    pub purpose: ShapingPurpose,
+    /// The groups that it is about.
+    pub groups: Vec<Box<str>>,
+    /// When the core answers itself.
+    pub deadline: Timestamp,
+}
+
+/// The state of a job's shaping.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shaping {
+    /// A policy shapes the groups that begin from now on.
+    pub by_policy: bool,
+    /// The open question.
+    pub ask: Option<OpenAsk>,
+    /// Groups with all members ended well, whose members are to be selected.
+    pub to_select: BTreeSet<Box<str>>,
+    /// Groups with enough members that have ended well, while others run.
+    pub watched: BTreeSet<Box<str>>,
+    /// Groups whose running members a policy is to be asked about.
+    pub to_curtail: BTreeSet<Box<str>>,
+    /// When running members are looked at again.
+    pub look_at: Option<Timestamp>,
+}
+
+impl Shaping {
+    /// When the open question is late, or running members are looked at again.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let late = self.ask.as_ref().map(|open| open.deadline);
+        late.into_iter().chain(self.look_at).min()
     }
 }

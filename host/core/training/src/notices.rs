@@ -1,0 +1,98 @@
+//! What other machines tell of members, and what this one tells.
+
+use crate::Training;
+use crate::group::{End, Report, Reward};
+use treadle_machine::{Notice, Notified};
+
+impl Training {
+    /// Its end was not reported before: it came to its own if its last step was answered.
+    fn over(&mut self, program: &str, whole: bool, tokens: u64, turns: u32) {
+        let Some(member) = self.running(program) else {
+            return;
+        };
+        let known = self.state.member(&member);
+        let job = self.state.jobs.get(&member.job);
+        let captured = job.is_some_and(|job| job.settings.captured());
+        let is_incomplete = known.is_some_and(|m| {
+            let lacks = m.incomplete.is_some() || (!m.is_direct() && m.captured.is_empty());
+            captured && lacks && m.sample.is_none()
+        });
+        let end = match whole {
+            true if is_incomplete => End::CaptureFailed,
+            true => End::Completed,
+            false => End::Aborted,
+        };
+        self.end(&member, &Report::of(end, tokens, turns));
+    }
+
+    /// The reward of a program is that of the member that it is.
+    fn rewarded(&mut self, program: &str, millionths: i64) {
+        let Some((name, group)) = self.state.members.get(program).cloned() else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        let reward = Reward::new(millionths as f64 / 1e6);
+        let commands = job.change(&group, program, |member| member.reward = reward);
+        self.carry(commands);
+        self.touched.insert(name);
+    }
+
+    fn first_token(&mut self, program: &str) {
+        let Some(at) = self.running(program) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&at.job) else {
+            return;
+        };
+        let version = job.version;
+        let commands = job.change(&at.group, program, |member| {
+            if !member.sampled {
+                member.sampled = true;
+                member.version = version.unwrap_or(member.version);
+            }
+        });
+        self.carry(commands);
+        self.touched.insert(at.job);
+    }
+
+    /// Engines have a version of a job's weights.
+    fn served(&mut self, name: &str, lineage: u32, version: u64) {
+        let job = self.state.jobs.get_mut(name);
+        if let Some(job) = job.filter(|job| job.lineage == lineage) {
+            job.weights_changed(version);
+            job.digest = None;
+            self.touched.insert(name.into());
+        }
+    }
+}
+
+impl Notified for Training {
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::FirstToken { program } => self.first_token(program),
+            Notice::ProgramRewarded {
+                program,
+                millionths,
+            } => self.rewarded(program, *millionths),
+            Notice::ProgramOver {
+                program,
+                whole,
+                tokens,
+                steps,
+            } => self.over(program, *whole, *tokens, *steps),
+            Notice::VersionServed {
+                job,
+                lineage,
+                version,
+            } => self.served(job, *lineage, *version),
+            Notice::PoliciesBound { shaped, .. } => self.policies_bound(shaped),
+            _ => {}
+        }
+    }
+}

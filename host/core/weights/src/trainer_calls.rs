@@ -1,0 +1,108 @@
+//! What a trainer's calls make of what an engine holds.
+
+use crate::holding::{Holding, Phase, Progress};
+use crate::trainer::{Extent, TrainerCall};
+use crate::{Answer, Weights};
+use treadle_model::Timestamp;
+
+impl Holding {
+    /// Whether a trainer's calls may have changed the weights.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.trainer.as_ref().is_some_and(|trainer| {
+            let changes = |call: &TrainerCall| !matches!(call, TrainerCall::Pause { .. });
+            trainer.extent != Extent::Nothing || trainer.call.as_ref().is_some_and(changes)
+        })
+    }
+
+    /// A trainer's call is about to be made. `weights` is the version of the update.
+    pub(crate) fn called(&mut self, call: &TrainerCall, weights: &Weights, now: Timestamp) {
+        let is_whole = self.sound && !self.is_touched();
+        let trainer = self.trainer.get_or_insert_default();
+        match call {
+            TrainerCall::Resume => {
+                trainer.resumes = true;
+                if self.phase == Phase::Paused && is_whole {
+                    self.loading = self.held.clone();
+                    self.come_to(Phase::Resuming, now);
+                } else if self.phase == Phase::Paused {
+                    self.prove(weights, now);
+                }
+                return;
+            }
+            TrainerCall::Pause { own } => {
+                trainer.resumes = false;
+                trainer.paused_by_treadle = *own;
+            }
+            TrainerCall::Begin
+            | TrainerCall::Part { .. }
+            | TrainerCall::End { .. }
+            | TrainerCall::Load { .. } => self.loading = None,
+        }
+        trainer.call = Some(call.clone());
+        // What it is asked meanwhile says nothing about what it will have.
+        (self.call, self.ready) = (None, false);
+        self.come_to(Phase::Paused, now);
+    }
+
+    /// A trainer's call ended.
+    pub(crate) fn answered(
+        &mut self,
+        answer: &Answer,
+        weights: &Weights,
+        now: Timestamp,
+    ) -> Progress {
+        let Some(trainer) = &mut self.trainer else {
+            return Progress::On;
+        };
+        let Some(call) = trainer.call.take() else {
+            return Progress::On;
+        };
+        let is_refused = matches!(answer, Answer::Refused { .. });
+        let cause = match answer {
+            Answer::Refused { cause } | Answer::Failed { cause } => {
+                format!("a trainer's call failed: {cause}")
+            }
+            Answer::Done | Answer::Reports { .. } => return self.carried_out(&call, weights, now),
+        };
+        match call {
+            // It may be paused: only a resume shows that it generates.
+            TrainerCall::Pause { .. } if !is_refused => Progress::On,
+            // It generates on with what it has, unless it was paused before.
+            TrainerCall::Pause { .. } if self.sound && trainer.extent == Extent::Nothing => {
+                trainer.resumes = true;
+                self.loading = self.held.clone();
+                self.come_to(Phase::Resuming, now);
+                Progress::On
+            }
+            TrainerCall::Begin | TrainerCall::Load { .. } | TrainerCall::Part { .. }
+                if is_refused && trainer.extent != Extent::All =>
+            {
+                Progress::On
+            }
+            _ => self.tear(&cause, now),
+        }
+    }
+
+    fn carried_out(&mut self, call: &TrainerCall, weights: &Weights, now: Timestamp) -> Progress {
+        let trainer = self.trainer.get_or_insert_default();
+        match call {
+            TrainerCall::Pause { .. } | TrainerCall::Resume => return Progress::On,
+            TrainerCall::Begin => trainer.extent = Extent::Open,
+            TrainerCall::Part { .. } if trainer.extent == Extent::Open => {}
+            TrainerCall::Part { .. } | TrainerCall::Load { .. } => trainer.extent = Extent::All,
+            TrainerCall::End { .. } => {
+                trainer.extent = Extent::All;
+                self.prove(weights, now);
+            }
+        }
+        self.sound = false;
+        Progress::On
+    }
+
+    /// It has to prove that it has this version.
+    fn prove(&mut self, weights: &Weights, now: Timestamp) {
+        self.loading = Some(weights.clone());
+        (self.confirmed, self.checksum) = (true, None);
+        self.come_to(Phase::Verifying, now);
+    }
+}
