@@ -107,7 +107,7 @@ async fn batches_have_the_members_that_darts_selects() {
     for program in b.iter().chain(&a[2..]) {
         assert_eq!(end(client, program, 7).await, 200);
     }
-    assert_eq!(end(client, &a[0], 1).await, 409, "it was cut");
+    assert_eq!(end(client, &a[0], 1).await, 404, "it was cut");
     let begun = post(client, "/members", json!({"program": a[0]})).await;
     begun.refused(409, "member_dropped");
     let trained = train(client, folder.path(), 2).await;
