@@ -108,8 +108,10 @@ async fn batches_have_the_members_that_darts_selects() {
         assert_eq!(end(client, program, 7).await, 200);
     }
     assert_eq!(end(client, &a[0], 1).await, 404, "it was cut");
-    let begun = post(client, "/members", json!({"program": a[0]})).await;
-    begun.refused(409, "member_dropped");
+    let again = json!({"program": a[0], "group": "a2"});
+    post(client, "/members", again)
+        .await
+        .refused(409, "member_dropped");
     let trained = train(client, folder.path(), 2).await;
     assert_eq!(trained["a2"], [7, 7]);
 
