@@ -1,6 +1,14 @@
 // Names of worlds and of policies.
 
-export const WORLDS = ["prediction", "priority", "placement", "allocation", "eviction", "reward", "shaping"];
+export const WORLDS = [
+  "prediction",
+  "priority",
+  "placement",
+  "allocation",
+  "eviction",
+  "reward",
+  "shaping",
+];
 
 /** A policy without its digest. */
 export function shortPolicy(policy: string): string {
