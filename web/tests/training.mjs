@@ -66,10 +66,9 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   await groups.getByRole("row", { name: "p2" }).getByText("ready").waitFor();
   await groups.getByRole("row", { name: "p2" }).click();
   const openMembers = page.getByRole("table", { name: "Members of the group" });
-  const cells = await openMembers
-    .getByRole("row", { name: `${JOB}-c` })
-    .getByRole("cell")
-    .allInnerTexts();
+  const openMember = openMembers.getByRole("row", { name: `${JOB}-c` });
+  await openMember.getByText("completed").waitFor();
+  const cells = await openMember.getByRole("cell").allInnerTexts();
   assert.deepEqual(cells.slice(1, 7), ["completed", "–", "1", "1", "1", "1"]);
 
   await batch.getByRole("button").click();
