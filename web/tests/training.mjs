@@ -120,7 +120,8 @@ test("programs are listed by group, with the spread of rewards and the straggler
   await page.setViewportSize({ width: 375, height: 800 });
   assert.ok((await excessWidth(page)) <= 0);
   await page.getByRole("button", { name: "By group" }).click();
-  await page.getByRole("table", { name: "Programs" }).waitFor();
+  await page.getByLabel("Training job").waitFor({ state: "detached" });
+  await page.getByLabel("Find in the names of programs").waitFor();
   await done();
 });
 
