@@ -89,7 +89,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
 fn control() -> Router<Arc<Shared>> {
     let accepted = || post(transfers::accept);
     Router::new()
-        .route("/health_generate", get(|| async { StatusCode::OK }))
+        .route("/health_generate", get(transfers::accept))
         .route("/get_server_info", get(server_info))
         .route("/get_weight_version", get(weights::weight_info))
         .route("/get_world_size", get(transfers::world_size))
