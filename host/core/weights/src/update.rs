@@ -55,7 +55,12 @@ impl JobWeights {
         let serving = self.serving.as_ref();
         let loading = holding.loading.as_ref();
         let (call, weights) = match holding.phase {
-            Phase::Resuming => return Some((Call::Resume, loading.or(serving)?.clone())),
+            // With what it came with, if no version ever came into service: which one is named then
+            // does not matter to a resume.
+            Phase::Resuming => {
+                let last = self.last.as_ref().map(|last| &last.weights);
+                return Some((Call::Resume, loading.or(serving).or(last)?.clone()));
+            }
             Phase::Clearing => (Call::Clear, loading),
             Phase::Verifying => (Call::Verify, loading),
             Phase::Paused => (Call::Apply, serving),

@@ -74,6 +74,24 @@ fn too_few_ready_engines_change_nothing() {
     assert!(fleet.served.is_empty());
 }
 
+/// As if the folder were wrong: all were paused, and none has loaded anything.
+#[test]
+fn engines_that_could_not_load_a_first_version_generate_again() {
+    let mut fleet = Fleet::new(2, Faults::None, 1);
+    fleet.publish(1, UpdatePlan::default()).expect("is new");
+    for call in [Call::Prepare, Call::Pause] {
+        assert_eq!(answer(&mut fleet, call, &Answer::Done), 2);
+    }
+    let refused = Answer::Refused {
+        cause: "there is no such folder".into(),
+    };
+    assert_eq!(answer(&mut fleet, Call::Apply, &refused), 2);
+    assert_eq!(answer(&mut fleet, Call::Resume, &Answer::Done), 2);
+    assert!(fleet.fenced.values().all(|is_fenced| !is_fenced));
+    assert!(fleet.holding(0).serves(None), "what it came with");
+    assert!(fleet.job().update.is_none() && fleet.job().serving.is_none());
+}
+
 #[test]
 fn steps_that_were_cut_end_before_the_pause() {
     let mut fleet = Fleet::new(2, Faults::None, 1);
