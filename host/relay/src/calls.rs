@@ -71,7 +71,7 @@ impl Known {
     }
 }
 
-fn stopped() -> ErrorBody {
+pub(crate) fn stopped() -> ErrorBody {
     ErrorBody::new(ErrorCode::Overloaded, "treadle is shutting down")
 }
 

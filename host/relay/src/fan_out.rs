@@ -2,7 +2,7 @@
 //! before any counts as failed. An update goes on with the engines that stand it.
 
 use crate::answers::Reply;
-use crate::calls::{Engine, Run};
+use crate::calls::{Engine, Run, stopped};
 use crate::paths::Does;
 use crate::relayed::Relayed;
 use axum::http::StatusCode;
@@ -50,8 +50,7 @@ impl Run {
     /// behind, until the trainer pauses them again.
     async fn engines(&self, does: Does) -> Result<Engines, Reply> {
         let workers = self.driver.workers().await;
-        let workers =
-            workers.map_err(|_| Reply::refused(ErrorCode::Overloaded, "shutting down"))?;
+        let workers = workers.map_err(|_| Reply::error(&stopped()))?;
         let mut firsts = BTreeMap::new();
         for worker in workers.iter().filter(|worker| !worker.leaving) {
             let url = endpoint_of(&worker.url).0.to_owned();

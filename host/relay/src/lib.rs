@@ -86,7 +86,7 @@ pub fn relay_endpoints() -> Vec<Endpoint<RelayApp>> {
     };
     vec![
         described(
-            relayed(None, "/api/v1/jobs/{job}/engine/{*path}", ENGINES, to_all)
+            relayed(None, "/api/v1/jobs/{job}/engine/{*path}", ENGINES, relay)
                 .summary("A trainer's call to all engines of a job, in their own protocol"),
         ),
         described(
@@ -94,7 +94,7 @@ pub fn relay_endpoints() -> Vec<Endpoint<RelayApp>> {
                 None,
                 "/api/v1/jobs/{job}/workers/{worker}/engine/{*path}",
                 ENGINES,
-                to_one,
+                relay,
             )
             .summary("A trainer's call to one engine, in its own protocol"),
         ),
@@ -114,20 +114,7 @@ struct Target {
     path: String,
 }
 
-async fn to_all(
-    state: State<RelayApp>,
-    caller: Caller,
-    target: Result<Path<Target>, PathRejection>,
-    query: RawQuery,
-    sent: Sent,
-) -> Response {
-    match target {
-        Ok(target) => answer(state.0, &caller, target.0, query.0, sent).await,
-        Err(error) => refuse(ErrorCode::InvalidField, error.body_text()),
-    }
-}
-
-async fn to_one(
+async fn relay(
     state: State<RelayApp>,
     caller: Caller,
     target: Result<Path<Target>, PathRejection>,

@@ -91,6 +91,10 @@ pub(crate) const PATHS: &[(Method, &str, Does)] = &[
     (POST, "/pull_weights", Does::Nothing),
 ];
 
+/// How names of workers' methods begin that change no weights. Any other may: trainers bring
+/// methods of their own.
+const HARMLESS: &[&str] = &["check_", "destroy_", "get_", "init_", "is_", "list_"];
+
 impl Does {
     /// What a call with this body does.
     pub(crate) fn with(self, body: &Value) -> Self {
@@ -101,7 +105,7 @@ impl Does {
             (Some("checksum" | "compare" | "snapshot"), _) => Self::Nothing,
             (Some(_), _) => Self::Parts,
             (None, Some("reload_weights")) => Self::Loads,
-            (None, Some(method)) if method.contains("weight") || method.contains("load") => {
+            (None, Some(method)) if !HARMLESS.iter().any(|start| method.starts_with(start)) => {
                 Self::Parts
             }
             (None, _) => Self::Nothing,
@@ -149,6 +153,7 @@ mod tests {
             does(json!({"method": "update_weights_from_ipc"})),
             Does::Parts
         );
+        assert_eq!(does(json!({"method": "receive_from_trainer"})), Does::Parts);
         assert_eq!(does(json!({"method": "get_rank"})), Does::Nothing);
         assert_eq!(does(Value::Null), Does::Nothing);
         let call = Does::Ends.call(&json!({"weight_version": "7"}));

@@ -43,7 +43,7 @@ impl Run {
             if engine.kind == EngineKind::Sglang {
                 let page = self.page(engine, "/server_info").await?;
                 let of = |name: &str| page[name].as_u64().unwrap_or(1);
-                return Ok(of("tp_size") * of("pp_size"));
+                return Ok(of("tp_size").saturating_mul(of("pp_size")));
             }
             let page = self.page(engine, "/get_world_size").await?;
             let size = page["world_size"].as_u64();
@@ -57,6 +57,11 @@ fn invalid(message: String) -> Reply {
     Reply::refused(ErrorCode::InvalidField, message)
 }
 
+/// All ranks; engines say how many they have, so that the sum has a bound.
+fn sum_of(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
+}
+
 /// The bodies with which engines of these sizes join one group.
 fn joining(page: &Value, sizes: &[u64]) -> Result<Vec<Value>, String> {
     let is_nested = page["init_info"].is_object();
@@ -64,10 +69,10 @@ fn joining(page: &Value, sizes: &[u64]) -> Result<Vec<Value>, String> {
     let first = info["rank_offset"].as_u64();
     let world = info["world_size"].as_u64();
     let world = world.or(info["inference_world_size"].as_u64());
-    let ranks: u64 = sizes.iter().sum();
+    let ranks = sum_of(sizes);
     if let Some((first, world)) = first
         .zip(world)
-        .filter(|(first, world)| first + ranks != *world)
+        .filter(|(first, world)| first.saturating_add(ranks) != *world)
     {
         return Err(format!(
             "the group has {world} ranks and the engines {ranks}, from {first} on; give the sum \
@@ -90,7 +95,7 @@ fn joining(page: &Value, sizes: &[u64]) -> Result<Vec<Value>, String> {
             info["replica_rank"] = json!(at);
             info["num_replicas"] = json!(sizes.len());
         }
-        next += size;
+        next = next.saturating_add(*size);
         pages.push(page);
     }
     Ok(pages)
@@ -101,7 +106,7 @@ fn parts(page: &Value, sizes: &[u64]) -> Result<Vec<Value>, String> {
     let all = page["update_info"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
-    let ranks: u64 = sizes.iter().sum();
+    let ranks = sum_of(sizes);
     if all.len() as u64 != ranks {
         return Err(format!(
             "`update_info` has {} parts, and the engines have {ranks} ranks; give one for each",
@@ -113,7 +118,9 @@ fn parts(page: &Value, sizes: &[u64]) -> Result<Vec<Value>, String> {
         let size = usize::try_from(*size).unwrap_or(usize::MAX);
         let (own, others) = rest.split_at(size.min(rest.len()));
         rest = others;
-        json!({"update_info": own})
+        let mut page = page.clone();
+        page["update_info"] = json!(own);
+        page
     });
     Ok(pages.collect())
 }
@@ -154,10 +161,12 @@ mod tests {
 
     #[test]
     fn each_engine_gets_its_ranks_parts() {
-        let page = json!({"update_info": [{"r": 0}, {"r": 1}, {"r": 2}]});
+        let page = json!({"update_info": [{"r": 0}, {"r": 1}, {"r": 2}], "weight_version": "7"});
         let pages = parts(&page, &[1, 2]).expect("fits");
-        assert_eq!(pages[0], json!({"update_info": [{"r": 0}]}));
-        assert_eq!(pages[1], json!({"update_info": [{"r": 1}, {"r": 2}]}));
+        assert_eq!(pages[0]["update_info"], json!([{"r": 0}]));
+        assert_eq!(pages[1]["update_info"], json!([{"r": 1}, {"r": 2}]));
+        assert_eq!(pages[1]["weight_version"], "7", "the rest is for all");
         assert!(parts(&page, &[1, 1]).is_err());
+        assert!(parts(&page, &[u64::MAX, u64::MAX]).is_err());
     }
 }
