@@ -10,6 +10,7 @@ use crate::tree::packages;
 const LAYERS: &[&[&str]] = &[
     &[
         "treadle-console",
+        "treadle-dst-outcome",
         "treadle-model",
         "treadle-engine-model",
         "treadle-report",
@@ -43,6 +44,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "treadle-actions",
         "treadle-auth",
+        "treadle-dst-training",
         "treadle-scheduler",
         "treadle-simulator",
     ],
@@ -98,6 +100,11 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-training-machine",
             "treadle-weights-machine",
         ],
+    ),
+    ("treadle-dst-outcome", &[]),
+    (
+        "treadle-dst-training",
+        &["treadle-core", "treadle-dst-outcome", "treadle-model"],
     ),
     ("treadle-engine-model", &[]),
     ("treadle-estimates", &["treadle-model"]),

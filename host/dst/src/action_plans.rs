@@ -1,8 +1,8 @@
 //! The actions of a simulation, and their resources.
 
-use super::stream::Stream;
 use treadle_core::ActionsConfig;
 use treadle_core::actions::{ActionSpec, Demand, Outcome, Resource, Supply};
+use treadle_dst_outcome::Stream;
 use treadle_model::Span;
 use treadle_model::tenant::MARK;
 

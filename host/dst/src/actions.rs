@@ -5,10 +5,10 @@ use super::Simulation;
 use super::action_plans::{ActionsPlan, SEARCH, SERVICES};
 use super::calendar::ScheduledEvent;
 use super::injected_bug::InjectedBug;
-use super::outcome::{Checked, broken};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::Event;
 use treadle_core::actions::{ActionCommand, ActionError, ActionEvent, Admission, Outcome, Shares};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ActionId, Span};
 
 const SECOND_US: u64 = 1_000_000;

@@ -3,10 +3,10 @@
 
 use super::injected_bug::InjectedBug;
 use super::observed::{Auditor, bytes_of};
-use super::outcome::{Checked, broken};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use treadle_core::{Core, CoreConfig};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{GatewayId, Timestamp};
 use treadle_scheduler::record;
 use treadle_scheduler::recovery::{RecoveryError, Replay};

@@ -3,7 +3,7 @@
 use super::Simulation;
 use super::agents::Agent;
 use super::observed::bytes_of;
-use super::outcome::{Checked, broken};
+use treadle_dst_outcome::{Checked, broken};
 
 impl Simulation {
     /// Whether everything has ended.

@@ -6,11 +6,11 @@
 use super::Simulation;
 use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
-use super::outcome::{Checked, broken};
 use super::remote::Remote;
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
 use treadle_core::{Event, ProgramEvent, Refusal, StepFailure};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{StepId, WorkerId};
 use treadle_scheduler::link::{FromGateway, ToGateway};
 use treadle_scheduler::{Dispatch, Instruction};

@@ -18,7 +18,6 @@ mod injected_bug;
 mod interruption;
 mod model;
 mod observed;
-mod outcome;
 mod plan;
 mod policy;
 mod remote;
@@ -26,17 +25,14 @@ mod schedule;
 mod settings;
 mod shrink;
 mod sink;
-mod stream;
-mod training;
 mod transfers;
 mod watch;
 mod writer;
 
 pub use injected_bug::InjectedBug;
-pub use outcome::{EventCounts, Outcome, Violation};
 pub use schedule::FaultKind;
 pub use shrink::{Shrunk, shrink};
-pub use training::{TrainingBug, TrainingOptions, explore_training};
+pub use treadle_dst_outcome::{EventCounts, Outcome, Violation};
 
 use actions::{ActionExecutor, ScheduledActionEvent};
 use agents::Agent;
@@ -45,16 +41,15 @@ use daemon::Daemon;
 use database::{Database, Row};
 use engines::{Engine, Request};
 use gateway::Gateway;
-use outcome::{Checked, Trace, broken};
 use plan::Plan;
 use remote::Remote;
 use schedule::ActiveFaults;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
-use stream::Stream;
 use transfers::TransferExecutor;
 use treadle_core::{DaemonEvent, Event, ProgramEvent};
+use treadle_dst_outcome::{Checked, Stream, Trace, broken};
 use treadle_policy::native::NativeEviction;
 
 /// Virtual time after the last fault within which everything must end, unless a program blocks

@@ -6,10 +6,8 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use treadle_dst::{
-    EventCounts, FaultKind, InjectedBug, Options, Outcome, TrainingBug, TrainingOptions, explore,
-    explore_training, shrink,
-};
+use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore, shrink};
+use treadle_dst_training::{TrainingBug, TrainingOptions, explore_training};
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
 [--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]; with --training: \

@@ -3,10 +3,10 @@
 use super::database::Row;
 use super::injected_bug::{Did, InjectedBug};
 use super::model::Model;
-use super::outcome::{Checked, Violation, broken};
 use std::collections::VecDeque;
 use treadle_core::programs::Decision;
 use treadle_core::{Command, Core, CoreConfig, Event};
+use treadle_dst_outcome::{Checked, Violation, broken};
 use treadle_model::Timestamp;
 use treadle_scheduler::record;
 use treadle_scheduler::scheduler::{Handled, Observer};

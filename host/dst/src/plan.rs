@@ -3,11 +3,11 @@
 use super::action_plans::{self, ActionsPlan};
 use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
-use super::stream::Stream;
 use super::{LIVENESS_US_MAX, Options};
 use treadle_core::{
     ActionsConfig, Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig,
 };
+use treadle_dst_outcome::Stream;
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;

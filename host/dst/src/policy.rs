@@ -2,12 +2,12 @@
 
 use super::Simulation;
 use super::schedule::FaultKind;
-use super::stream::Stream;
 use std::collections::VecDeque;
 use treadle_core::bindings::BindingEvent;
 use treadle_core::{
     Attribution, CacheAction, Core, Event, PolicyAnswer, ProgramEvent, Purpose, Question,
 };
+use treadle_dst_outcome::Stream;
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
 use treadle_policy::evaluator::Changed;
 use treadle_scheduler::scheduler::Policies;

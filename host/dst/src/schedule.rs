@@ -1,6 +1,6 @@
 //! Faults, and their times.
 
-use super::stream::Stream;
+use treadle_dst_outcome::Stream;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident => $name:literal),+ $(,)?) => {

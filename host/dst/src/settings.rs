@@ -1,9 +1,9 @@
 //! Settings of simulations with transfers of caches, and of rollouts. They have their own streams,
 //! so that all other simulations stay unchanged.
 
-use super::stream::Stream;
 use treadle_core::bindings::EVERYONE;
 use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
+use treadle_dst_outcome::Stream;
 use treadle_model::Span;
 
 /// What the streams of rollouts and of caches are called. The numbers are such that the simulations

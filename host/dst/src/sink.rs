@@ -4,9 +4,9 @@ use super::Simulation;
 use super::calendar::ScheduledEvent;
 use super::database::Row;
 use super::injected_bug::InjectedBug;
-use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::rc::Rc;
+use treadle_dst_outcome::{Checked, broken};
 
 /// Number of messages published before the cursor moves.
 const PUBLISH_MAX: usize = 128;

@@ -4,10 +4,10 @@
 use super::Simulation;
 use super::calendar::ScheduledEvent;
 use super::injected_bug::InjectedBug;
-use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
 use treadle_core::{Event, ProgramEvent};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 use treadle_scheduler::orders::{Order, Transferred, Work};
 use treadle_scheduler::scheduler::Input;

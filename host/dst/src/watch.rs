@@ -3,10 +3,10 @@
 use super::Simulation;
 use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
-use super::outcome::Checked;
 use super::schedule::FaultKind;
 use treadle_core::programs::{Health, WorkerState};
 use treadle_core::{Capacity, Event, ProgramEvent};
+use treadle_dst_outcome::Checked;
 use treadle_model::WorkerId;
 
 /// Number of unanswered probes after which an engine counts as lost.

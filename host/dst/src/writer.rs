@@ -5,12 +5,12 @@ use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::database::Row;
 use super::injected_bug::InjectedBug;
-use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use treadle_core::actions::ActionCommand;
 use treadle_core::{Command, ProgramCommand};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_scheduler::link::ToGateway;
 use treadle_scheduler::scheduler::Records;
 

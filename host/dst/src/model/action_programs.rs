@@ -1,7 +1,6 @@
 //! Actions of programs: actions end with their program, an open action keeps its program, and what
 //! a program is told about its actions is correct.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::actions::{ActionFacts, Attempt};
 use super::facts::Ending;
@@ -9,6 +8,7 @@ use std::collections::BTreeMap;
 use treadle_core::Core;
 use treadle_core::actions::Outcome;
 use treadle_core::programs::{Action, Program, SUBAGENT};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ActionId, ProgramId, StepId, Timestamp};
 
 /// A program's ended actions.

@@ -1,6 +1,5 @@
 //! Actions: which wait and which run with which resources, from events and commands only.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::action_programs::ProgramsActions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +7,7 @@ use treadle_core::actions::{
     ActionCommand, ActionEvent, ActionSpec, Grant, Outcome, Pool, Resource, Shares, Supply,
 };
 use treadle_core::{Core, DaemonEvent, Event};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::tenant::prefix_of;
 use treadle_model::{ActionId, ProgramId, Timestamp};
 

@@ -2,12 +2,12 @@
 //! what is on its way. Of a program's cache one valid copy is known at most; every
 //! transfer ends, and every copy that is given up is dropped.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::memory::Direction;
 use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
 /// Which way a cache goes.

@@ -1,9 +1,9 @@
 //! The core's commands, each checked against the model's state when it was given.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
 use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, Question, Refusal};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {

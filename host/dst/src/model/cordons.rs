@@ -1,11 +1,11 @@
 //! Workers that operators have taken out of service: nothing is placed there, and draining ones
 //! lose their programs as soon as none of the programs' steps run.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
 use treadle_core::Core;
 use treadle_core::programs::WorkerState;
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Model {

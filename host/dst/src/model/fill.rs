@@ -1,12 +1,12 @@
 //! What the core has learnt of an engine: how much of it must stay free, and which prompts it has
 //! yet to compute. The numbers are the core's; here are their bounds, and when they may change.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::Way;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::{Core, Event, ProgramEvent};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{StepId, WorkerId};
 
 /// What was known of workers after the previous event.

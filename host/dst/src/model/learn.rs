@@ -1,6 +1,5 @@
 //! The effects of each event by itself, before decisions.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Answered, At, Ending, ProgramFacts, StepFacts, WorkerFacts};
 use super::memory::prefix_of;
@@ -10,6 +9,7 @@ use treadle_core::{
     Capacity, Core, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
     StepFailure, StepTokens,
 };
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {

@@ -2,12 +2,12 @@
 //! their steps need is computed from events; what the core has learnt or guessed (shared prefixes,
 //! weights, how full an engine may be) is its own.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, StepFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::programs::FULL_WEIGHT_PPM;
 use treadle_core::{Core, PrefixSegment};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, WorkerId};
 
 /// The obstacle that pausing other programs may remove.

@@ -22,7 +22,6 @@ mod tests;
 mod transfers;
 mod turns;
 
-use super::outcome::Checked;
 use actions::ActionsFacts;
 use caches::Caches;
 use facts::{Answered, Ask, ProgramFacts, StepFacts, WorkerFacts};
@@ -32,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
 use treadle_core::programs::Decision;
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
+use treadle_dst_outcome::Checked;
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 
 pub(crate) use facts::Ending;

@@ -1,10 +1,10 @@
 //! The core's output for an event: decisions, then commands, each checked against the model's state
 //! at that moment.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use treadle_core::programs::{Because, Decision, DecisionKind};
 use treadle_core::{Command, Core, Event, ProgramCommand, ProgramEvent};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {

@@ -1,11 +1,11 @@
 //! Where programs are placed. A program gets a placement by a decision, or where its cache was
 //! moved; it loses it by a decision, or at any time when none of its steps runs there.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::At;
 use std::collections::BTreeSet;
 use treadle_core::{Core, Mode};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Model {

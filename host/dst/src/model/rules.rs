@@ -1,7 +1,6 @@
 //! The rules: ledgers and placements agree, memory use and waits stay within their limits, and the
 //! queue is served in order.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, WorkerFacts};
 use super::memory::prefix_of;
@@ -9,6 +8,7 @@ use std::collections::BTreeSet;
 use treadle_core::programs::StepState;
 use treadle_core::programs::{FULL_WEIGHT_PPM, Program};
 use treadle_core::{Core, DaemonEvent, Event, ProgramEvent};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 impl Model {

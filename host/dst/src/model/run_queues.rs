@@ -1,7 +1,6 @@
 //! Steps with priorities wait in the run queues of their workers, the most urgent first, for a
 //! slot; otherwise they only wait for an answer or their cache.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At};
 use std::cmp::Reverse;
@@ -10,6 +9,7 @@ use treadle_core::programs::Decision;
 use treadle_core::programs::QueuedStep;
 use treadle_core::programs::{GivesWay, priority_of};
 use treadle_core::{Core, Event, PolicyAnswer, Purpose};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 /// A step that the current event sent to an engine.

@@ -1,10 +1,10 @@
 //! Commands about caches: each is checked against the model's state of the program, its copy and
 //! both ends, before it is applied.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::caches::{UnderWay, Way};
 use treadle_core::ProgramCommand;
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Model {

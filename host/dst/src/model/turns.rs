@@ -1,10 +1,10 @@
 //! The head of the queue: it does not wait while there is room for it, and room is made for it once
 //! it is starved.
 
-use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::memory::LACKS_ROOM;
 use treadle_core::Core;
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, Span, WorkerId};
 
 /// Settled time that rules allow in addition to deadlines and ticks: messages between the parts,

@@ -1,7 +1,7 @@
 //! The plan of a training run's simulation: everything that its seed decides in advance.
 
-use crate::stream::Stream;
 use treadle_core::training::{Capture, JobSettings, Stale};
+use treadle_dst_outcome::Stream;
 
 pub(super) const SECOND_US: u64 = 1_000_000;
 

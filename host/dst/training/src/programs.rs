@@ -3,9 +3,9 @@
 use super::clients::Doing;
 use super::plan::SECOND_US;
 use super::{Due, Simulation};
-use crate::outcome::Checked;
 use treadle_core::training::{MemberRef, Report, TrainingEvent};
 use treadle_core::{ProgramCommand, ProgramEvent, StepArrival, StepFailure, StepTokens};
+use treadle_dst_outcome::Checked;
 use treadle_model::{FinishReason, StepId};
 
 /// A step at its engine.

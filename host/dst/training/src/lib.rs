@@ -18,8 +18,6 @@ mod trainers;
 
 pub use bug::TrainingBug;
 
-use crate::outcome::{Checked, EventCounts, Outcome, Trace, broken};
-use crate::stream::Stream;
 use clients::Client;
 use daemon::Daemon;
 use model::{Model, ProgramEnd};
@@ -31,6 +29,8 @@ use treadle_core::training::{MemberRef, TrainingCommand, TrainingEvent};
 use treadle_core::{
     Capacity, Command, CoreConfig, DaemonEvent, Event, Mode, ProgramCommand, ProgramEvent,
 };
+use treadle_dst_outcome::Stream;
+use treadle_dst_outcome::{Checked, EventCounts, Outcome, Trace, broken};
 use treadle_model::{EngineKind, Span, StepId, WorkerId};
 
 /// Time after which a trainer must have got its next batch, once nothing fails any more.

@@ -2,14 +2,14 @@
 
 use super::Model;
 use super::facts::{self, Group, Job, Member};
-use crate::outcome::{Checked, broken};
 use std::collections::BTreeMap;
 use treadle_core::training::{self, MemberRef, ServedGroup, TrainingCommand};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::Timestamp;
 
 impl Model {
     /// A command that the present event has led to, and the state that answers come from.
-    pub(in super::super) fn command(
+    pub(crate) fn command(
         &mut self,
         command: &TrainingCommand,
         answers: &training::State,
@@ -205,7 +205,7 @@ impl Model {
     }
 
     /// What must hold after each event and its commands.
-    pub(in super::super) fn settled(
+    pub(crate) fn settled(
         &mut self,
         answers: &training::State,
         wakes_at: Option<Timestamp>,
@@ -234,12 +234,7 @@ impl Model {
     }
 
     /// A batch, as it is answered now.
-    pub(in super::super) fn answer(
-        &self,
-        job: &str,
-        batch: u64,
-        answer: &training::Batch,
-    ) -> Checked {
+    pub(crate) fn answer(&self, job: &str, batch: u64, answer: &training::Batch) -> Checked {
         let known = self.jobs.get(job).and_then(|job| job.batches.get(&batch));
         let text = serde_json::to_string(&answer.groups).unwrap_or_default();
         if known.is_some_and(|known| *known == text) {

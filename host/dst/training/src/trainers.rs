@@ -4,8 +4,8 @@
 use super::model::answered;
 use super::plan::SECOND_US;
 use super::{Due, Simulation};
-use crate::outcome::{Checked, broken};
 use treadle_core::training::{Job, JobSettings, TrainingEvent};
+use treadle_dst_outcome::{Checked, broken};
 
 /// A trainer.
 #[derive(Clone, Debug)]

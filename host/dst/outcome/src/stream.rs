@@ -6,13 +6,13 @@
 
 /// A random stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     state: u64,
 }
 
 impl Stream {
     /// The stream of a seed for a purpose.
-    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+    pub fn new(seed: u64, purpose: &str) -> Self {
         let mut state = 0xcbf2_9ce4_8422_2325_u64;
         for byte in seed.to_le_bytes().iter().chain(purpose.as_bytes()) {
             state = (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -21,7 +21,7 @@ impl Stream {
     }
 
     /// 64 random bits.
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,32 +30,32 @@ impl Stream {
     }
 
     /// A number below `bound`, which is not 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
     /// As `between`, with small numbers being likelier.
-    pub(crate) fn between_low(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between_low(&mut self, low: u64, high: u64) -> u64 {
         self.between(low, high).min(self.between(low, high))
     }
 
     /// True with this probability in percent.
-    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+    pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of the items.
-    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 
     /// Shuffles the items.
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }

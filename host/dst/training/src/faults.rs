@@ -6,8 +6,8 @@ use super::model::answered;
 use super::plan::SECOND_US;
 use super::trainers::Trainer;
 use super::{Due, Simulation};
-use crate::outcome::{Checked, broken};
 use treadle_core::training::{End, Job, MemberRef, Report, TrainingEvent};
+use treadle_dst_outcome::{Checked, broken};
 
 impl Simulation {
     /// A call comes again at once, which changes nothing, or later.

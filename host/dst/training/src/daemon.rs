@@ -1,10 +1,10 @@
 //! The daemon of a training run's simulation: the real core, its journal and its snapshots.
 
 use super::bug::TrainingBug;
-use crate::outcome::{Checked, broken};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use treadle_core::training::{self, TrainingError, TrainingEvent};
 use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, State};
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::Timestamp;
 
 /// The daemon.

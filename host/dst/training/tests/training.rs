@@ -1,7 +1,8 @@
 //! Simulations of training runs, and injected bugs that must be detected.
 
 use std::collections::BTreeSet;
-use treadle_dst::{EventCounts, Outcome, TrainingBug, TrainingOptions, explore_training};
+use treadle_dst_outcome::{EventCounts, Outcome};
+use treadle_dst_training::{TrainingBug, TrainingOptions, explore_training};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=500;
 
@@ -95,7 +96,7 @@ fn injected_bugs_of_training_runs_are_found() {
 /// Every rule has a bug that it finds: a rule that cannot fail shows nothing.
 #[test]
 fn each_rule_of_training_runs_finds_a_bug() {
-    let page = include_str!("../../../docs/internals/simulation-testing.md");
+    let page = include_str!("../../../../docs/internals/simulation-testing.md");
     let table = page.split("\n| rule of training runs |").nth(1);
     let rows = table.unwrap_or_default().lines().skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));

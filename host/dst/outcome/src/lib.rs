@@ -1,4 +1,8 @@
-//! The outcome of a simulation.
+//! What simulations have in common: their outcome, their trace, and their random streams.
+
+mod stream;
+
+pub use stream::Stream;
 
 use std::collections::BTreeMap;
 
@@ -12,10 +16,10 @@ pub struct Violation {
 }
 
 /// The result of a check.
-pub(crate) type Checked<T = ()> = Result<T, Violation>;
+pub type Checked<T = ()> = Result<T, Violation>;
 
 /// Reports a broken rule.
-pub(crate) fn broken<T>(rule: &'static str, what: impl Into<String>) -> Checked<T> {
+pub fn broken<T>(rule: &'static str, what: impl Into<String>) -> Checked<T> {
     Err(Violation {
         rule,
         what: what.into(),
@@ -28,7 +32,7 @@ pub struct EventCounts(pub BTreeMap<&'static str, u64>);
 
 impl EventCounts {
     /// Increments a counter.
-    pub(crate) fn count(&mut self, name: &'static str) {
+    pub fn count(&mut self, name: &'static str) {
         *self.0.entry(name).or_default() += 1;
     }
 
@@ -67,13 +71,14 @@ pub struct Outcome {
 
 /// The trace, as a hash and, if requested, as text.
 #[derive(Debug)]
-pub(crate) struct Trace {
+pub struct Trace {
     hash: u64,
     lines: Option<Vec<String>>,
 }
 
 impl Trace {
-    pub(crate) fn new(wanted: bool) -> Self {
+    /// An empty trace, with text if `wanted`.
+    pub fn new(wanted: bool) -> Self {
         Self {
             hash: 0xcbf2_9ce4_8422_2325,
             lines: wanted.then(Vec::new),
@@ -81,7 +86,7 @@ impl Trace {
     }
 
     /// Adds bytes to the hash.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -91,17 +96,19 @@ impl Trace {
     }
 
     /// Adds a line, if lines are requested.
-    pub(crate) fn line(&mut self, at_us: u64, text: impl FnOnce() -> String) {
+    pub fn line(&mut self, at_us: u64, text: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push(format!("{:>12.6} {}", at_us as f64 / 1e6, text()));
         }
     }
 
-    pub(crate) fn hash(&self) -> u64 {
+    /// The hash of what was fed.
+    pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    pub(crate) fn into_lines(self) -> Vec<String> {
+    /// The text's lines; none if text was not requested.
+    pub fn into_lines(self) -> Vec<String> {
         self.lines.unwrap_or_default()
     }
 }

@@ -2,8 +2,8 @@
 
 use super::plan::{SECOND_US, lognormal};
 use super::{Due, Simulation};
-use crate::outcome::Checked;
 use treadle_core::training::{Begun, End, MemberRef, Report, Reward, TrainingEvent};
+use treadle_dst_outcome::Checked;
 use treadle_model::StepId;
 
 /// What a client does.

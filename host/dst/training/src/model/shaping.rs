@@ -2,13 +2,13 @@
 
 use super::Model;
 use super::facts::{Group, Job};
-use crate::outcome::{Checked, broken};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BindingEvent;
 use treadle_core::training::{
     Curtailed, JobSettings, Selection, ShapingAnswer, ShapingPurpose, ShapingQuestion,
     TrainingEvent,
 };
+use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{AskId, Timestamp, World};
 
 /// A question that is not answered yet.

@@ -1,10 +1,10 @@
 //! What the model knows of a job: only what events, commands and answers tell.
 
 use super::shaping::{Open, Shaped};
-use crate::outcome::Checked;
-use crate::outcome::broken;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::training::{Capture, End, JobSettings, Reward, Stale, Tally};
+use treadle_dst_outcome::Checked;
+use treadle_dst_outcome::broken;
 
 /// A member of a group that is in no batch.
 #[derive(Clone, Debug)]

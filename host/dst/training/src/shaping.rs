@@ -2,12 +2,12 @@
 
 use super::plan::SECOND_US;
 use super::{Due, Simulation};
-use crate::outcome::Checked;
-use crate::stream::Stream;
 use treadle_core::bindings::BindingEvent;
 use treadle_core::training::{
     Curtailed, GroupSize, Selection, ShapingAnswer, ShapingPurpose, ShapingQuestion, TrainingEvent,
 };
+use treadle_dst_outcome::Checked;
+use treadle_dst_outcome::Stream;
 use treadle_model::{AskId, PolicyRef, Role, World};
 
 impl Simulation {
