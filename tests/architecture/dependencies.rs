@@ -37,6 +37,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &[
         "treadle-config",
+        "treadle-core-json",
         "treadle-http",
         "treadle-policy",
         "treadle-translate",
@@ -101,10 +102,16 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-weights-machine",
         ],
     ),
+    ("treadle-core-json", &["treadle-core"]),
     ("treadle-dst-outcome", &[]),
     (
         "treadle-dst-training",
-        &["treadle-core", "treadle-dst-outcome", "treadle-model"],
+        &[
+            "treadle-core",
+            "treadle-core-json",
+            "treadle-dst-outcome",
+            "treadle-model",
+        ],
     ),
     ("treadle-engine-model", &[]),
     ("treadle-estimates", &["treadle-model"]),
@@ -217,6 +224,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         "treadle-scheduler",
         &[
             "treadle-core",
+            "treadle-core-json",
             "treadle-model",
             "treadle-policy",
             "treadle-store",

@@ -6,23 +6,14 @@ pub(crate) mod moves;
 mod simulated;
 pub(crate) mod stage;
 
-use std::time::Duration;
-
 use serde_json::Value;
 use stage::{Engines, Talk};
 
 use crate::restart::DAEMON;
 use treadle_tests::support::process::DaemonProcess;
 
-/// Context of a program, in tokens: long enough for its prefill to be felt.
-const LONG: usize = 16_384;
-/// For tests that do not measure times.
+/// Context of a program, in tokens.
 const SHORT: usize = 600;
-/// Attempts at the comparison of times, because the machine may be busy.
-const ATTEMPTS_MAX: usize = 3;
-
-/// How many times sooner than by computing it again a program's answer must begin.
-const FASTER: u32 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_comes_back_to_its_server() {
@@ -34,30 +25,15 @@ async fn a_cache_comes_back_to_the_other_server() {
     Box::pin(comes_back(true)).await;
 }
 
+/// Offloads a program's cache under pressure and restores it, on the same server or on the other.
 async fn comes_back(to_other: bool) {
-    let Some(engines) = Engines::start(LONG).await else {
+    let Some(engines) = Engines::start(SHORT).await else {
         return;
     };
-    for attempt in 1..=ATTEMPTS_MAX {
-        let (warm, cold) = there_and_back(&engines, to_other).await;
-        eprintln!("first token after {warm:?} with its cache, after {cold:?} without");
-        if warm * FASTER <= cold {
-            return;
-        }
-        assert!(
-            attempt < ATTEMPTS_MAX,
-            "{warm:?} is not much less than {cold:?}"
-        );
-    }
-}
-
-/// Offloads a program's cache under pressure and restores it; returns the time to first token of
-/// its next step, and that of a program of the same length without a cache.
-async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duration) {
     let fixture = engines.gateway(|_| ()).await;
     let client = &fixture.client;
-    let mut talks = Talk::pair(LONG);
-    let mut gone = stage::press(client, &mut talks, LONG).await;
+    let mut talks = Talk::pair(SHORT);
+    let mut gone = stage::press(client, &mut talks, SHORT).await;
     // The two programs have swapped servers.
     let leaves = if to_other { gone.other.as_str() } else { "c" };
     stage::release(client, leaves).await;
@@ -76,13 +52,11 @@ async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duratio
     assert!(metrics.count("treadle_kv_loads_total") >= 1);
     assert_eq!(metrics.count("treadle_kv_transfers_failed_total"), 0);
     engines.same_as_undisturbed(talk).await;
-    let warm = answer.first_token;
     stage::release_everyone(client).await;
     let mut stranger = Talk::new("cold", 77, talk.prompts[1].len());
     let cold = stranger.step(client).await;
-    assert!(cold.cached < LONG / 10, "nobody knew these tokens");
+    assert!(cold.cached < SHORT / 10, "nobody knew these tokens");
     fixture.finish().await;
-    (warm, cold.first_token)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 //! treadle. Targets are what the project aims at; references are figures of others.
 
 mod actions;
+mod batches;
 mod core;
 mod error;
 mod events;
@@ -54,6 +55,9 @@ enum Part {
     /// compares with, beside the paper's figures. In virtual time: the same on any machine. Takes
     /// minutes for each seed, and is not part of everything.
     Actions(actions::ActionsArgs),
+    /// How a trainer is served while many samples wait for it: latency of batches, rate of
+    /// payloads, memory while samples go by. Takes minutes, and is not part of everything.
+    Batches(batches::BatchesArgs),
     /// CPU time, added latency and memory of the gateway beside the routers of others that
     /// `scripts/peers.sh` installs, in processes of their own on this machine (only on Linux).
     Gateway(gateway::GatewayArgs),
@@ -107,6 +111,7 @@ impl BenchArgs {
     pub async fn run(self) -> Result<(), BenchError> {
         let report = match self.part {
             Some(Part::Actions(args)) => args.run(self.quick).await?,
+            Some(Part::Batches(args)) => args.run(self.quick).await?,
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,

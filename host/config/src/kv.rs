@@ -40,9 +40,6 @@ section! {
         tier_advertise: String = String::new(), "";
         /// Engines on other nodes: `HOST=ADDRESS`, the host in the engine's URL and the `kv.tier_listen` of the daemon on that node.
         nodes: Vec<String> = Vec::new(), "";
-        /// Version of the engines' model weights, the same for all engines. Change it and restart
-        /// the daemon after loading other weights, so that copies of the old ones are never used.
-        weights: String = "1".to_owned(), "";
         /// Whether to use the storage behind SGLang's HiCache if there is one. It finds caches by their tokens only, so it must be flushed whenever engines load other weights.
         sglang: bool = false, "";
         fixed {
@@ -125,13 +122,6 @@ impl KvSection {
                 "is 0, so nothing would be written to the tier of kv.host_bytes_max".to_owned(),
                 "set it to the tokens of context that fit there; docs/kv-transfer.md says how \
                  large they are",
-            ));
-        }
-        if self.weights.trim().is_empty() {
-            return Err(conflict(
-                "kv.weights",
-                "is empty".to_owned(),
-                "name the version of the engines' weights, such as 1",
             ));
         }
         self.check_folders()?;

@@ -123,5 +123,6 @@ fn follow(
 
 /// A state in the form of a snapshot.
 pub(crate) fn bytes_of(core: &Core) -> Checked<Vec<u8>> {
-    serde_json::to_vec(&core.state()).or_else(|error| broken("snapshot", error.to_string()))
+    treadle_core_json::write_state(&core.state())
+        .or_else(|error| broken("snapshot", error.to_string()))
 }

@@ -12,8 +12,7 @@ const CAUSE_CHARS_MAX: usize = 300;
 
 /// The JSON of an event.
 pub fn encode(event: &Event, origin: Option<Origin>) -> String {
-    // Events hold only strings and numbers, so serialization can't fail.
-    let mut body = serde_json::to_string(event).unwrap_or_default();
+    let mut body = treadle_core_json::write_event(event);
     if let Some(origin) = origin
         && body.pop() == Some('}')
     {
@@ -30,7 +29,7 @@ pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> 
     struct Relayed {
         relayed_by: Option<Origin>,
     }
-    let event = serde_json::from_str(body)?;
+    let event = treadle_core_json::read_event(body)?;
     // A client's text may contain the mark too, escaped differently or within a string.
     let origin = if body.contains(MARK) {
         serde_json::from_str::<Relayed>(body)?.relayed_by

@@ -75,7 +75,7 @@ impl Replay {
     pub fn new(config: CoreConfig, snapshot: Option<&Snapshot>) -> Result<Self, RecoveryError> {
         let read = |snapshot: &Snapshot| {
             let seq = snapshot.seq;
-            let state = serde_json::from_slice(&snapshot.state);
+            let state = treadle_core_json::read_state(&snapshot.state);
             state.map_err(|error| RecoveryError::Snapshot { seq, error })
         };
         let state: State = snapshot.map(read).transpose()?.unwrap_or_default();
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn a_replay_past_what_is_kept_is_refused() {
         let store = open(&Location::Memory).await.expect("it opens");
-        let body = serde_json::to_string(&Event::Daemon(DaemonEvent::TimerFired)).expect("JSON");
+        let body = record::encode(&Event::Daemon(DaemonEvent::TimerFired), None);
         let event = |seq| EventRow {
             seq,
             at_us: seq,
@@ -258,7 +258,7 @@ mod tests {
         let snapshot = Snapshot {
             seq: 6,
             saved_at_us: 6,
-            state: serde_json::to_vec(&six.core.state()).expect("JSON"),
+            state: treadle_core_json::write_state(&six.core.state()).expect("JSON"),
         };
         store.save_snapshot(&snapshot).await.expect("it is saved");
         let whole = fold(extent(None, true)).await.expect("it replays");

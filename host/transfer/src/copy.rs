@@ -83,8 +83,6 @@ impl Digest {
 pub struct Tags {
     /// The model's name.
     pub model: Box<str>,
-    /// The version of its weights.
-    pub weights: Box<str>,
     /// Further properties of model and engine, if the engine reports them (llama.cpp).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Box<str>>,
@@ -109,9 +107,6 @@ impl Tags {
         };
         if self.model != worker.model {
             return differ("model", &self.model, &worker.model);
-        }
-        if self.weights != worker.weights {
-            return differ("weights", &self.weights, &worker.weights);
         }
         if let (Some(copy), Some(worker)) = (&self.shape, &worker.shape)
             && copy != worker
@@ -278,7 +273,6 @@ mod tests {
             program: ProgramId(7),
             tags: Tags {
                 model: "m".into(),
-                weights: "3".into(),
                 shape: Some("n_params=9".into()),
                 block_tokens: None,
                 dtype: Some("f16".into()),
@@ -324,10 +318,6 @@ mod tests {
         let others = [
             Tags {
                 model: "n".into(),
-                ..tags.clone()
-            },
-            Tags {
-                weights: "4".into(),
                 ..tags.clone()
             },
             Tags {

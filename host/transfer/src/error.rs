@@ -40,7 +40,7 @@ pub enum TransferError {
         /// The requested program.
         wanted: treadle_model::ProgramId,
     },
-    /// The copy was made with another model, other weights or another layout.
+    /// The copy was made with another model or another layout.
     #[error("the copy's {field} is {copy:?}, the worker's is {worker:?}")]
     OtherTags {
         /// The tag that differs.

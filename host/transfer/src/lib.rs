@@ -5,9 +5,10 @@
 //! [`Executors`] combines all of them behind that trait.
 //!
 //! Every failure ends as a [`TransferError`], after which the program's KV is recomputed; wrong KV
-//! is never used. A copy records what it was computed from (model, weights, layout, tokens,
-//! checksum), which is compared with the worker before the transfer. If an engine does not protect
-//! a copy (vLLM), it is used only once, within a time limit, and by the process that made it.
+//! is never used. A copy records what it was computed from (model, layout, tokens, checksum),
+//! which is compared with the worker before the transfer; the core drops copies of other weights. If
+//! an engine does not protect a copy (vLLM), it is used only once, within a time limit, and by the
+//! process that made it.
 //!
 //! Dropping a future of this crate aborts its transfer and leaves no partial copy behind.
 

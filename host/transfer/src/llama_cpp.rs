@@ -1,9 +1,9 @@
 //! llama.cpp: saves slots to files and restores them.
 //!
 //! The server restores slots under any weights, and damaged files, without an error. So the
-//! weights' version is part of the copy, its checksum is compared each time, and the server's state
-//! is queried right before and after ([`server_state`]). The server restores a slot's tokens with the KV,
-//! and compares prompts with them itself.
+//! model is part of the copy, its checksum is compared each time, and the server's state is queried
+//! right before and after ([`server_state`]). The server restores a slot's tokens with the KV, and
+//! compares prompts with them itself.
 //!
 //! A slot is not emptied after a save: until the scheduler has been notified of the copy, the slot
 //! is the program's, and its next step may be on its way there; after that it is another's. The

@@ -125,7 +125,6 @@ pub(super) struct Talk {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) cached: usize,
-    pub(super) first_token: Duration,
 }
 
 impl Talk {
@@ -157,10 +156,8 @@ impl Talk {
         };
         let mut body = request(&prompt);
         body["program_id"] = json!(self.name);
-        let began = Instant::now();
         let mut events = client.stream(COMPLETIONS, &streamed(body)).await;
         events.piece().await.expect("an event").expect("no break");
-        let first_token = began.elapsed();
         let ended = events.finish().await;
         assert!(ended.is_done() && !ended.broken, "{}", self.name);
         let events = ended.objects();
@@ -170,7 +167,6 @@ impl Talk {
         assert_eq!(self.answers[nth].len(), ANSWER_TOKENS);
         Step {
             cached: usage(&events).cached as usize,
-            first_token,
         }
     }
 }

@@ -47,7 +47,6 @@ impl Pair {
     fn tags(&self) -> Tags {
         Tags {
             model: self.model.as_str().into(),
-            weights: "1".into(),
             shape: None,
             block_tokens: None,
             dtype: None,

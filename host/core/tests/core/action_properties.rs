@@ -325,17 +325,17 @@ proptest! {
         for one in &script {
             play(&mut e, one);
         }
-        let bytes = |core: &Core| serde_json::to_string(&core.state()).unwrap();
+        let bytes = |core: &Core| treadle_core_json::write_state(&core.state()).unwrap();
         let mut replayed = Core::new(e.core.config().clone());
         let half = e.journal.len() / 2;
         for (index, (at, event)) in e.journal.iter().enumerate() {
             if index == half {
                 // Continuing from a snapshot must make no difference.
-                let state = serde_json::from_str(&bytes(&replayed)).unwrap();
+                let state = treadle_core_json::read_state(&bytes(&replayed)).unwrap();
                 replayed = Core::with_state(e.core.config().clone(), state);
             }
-            let event = serde_json::to_string(event).unwrap();
-            replayed.handle(*at, &serde_json::from_str(&event).unwrap());
+            let event = treadle_core_json::write_event(event);
+            replayed.handle(*at, &treadle_core_json::read_event(&event).unwrap());
         }
         prop_assert_eq!(bytes(&replayed), bytes(&e.core));
     }

@@ -270,10 +270,10 @@ proptest! {
         }
         let mut replayed = Core::new(e.core.config().clone());
         for (at, event) in &e.journal {
-            let event = serde_json::to_string(event).unwrap();
-            replayed.handle(*at, &serde_json::from_str(&event).unwrap());
+            let event = treadle_core_json::write_event(event);
+            replayed.handle(*at, &treadle_core_json::read_event(&event).unwrap());
         }
-        let bytes = |core: &Core| serde_json::to_string(&core.state()).unwrap();
+        let bytes = |core: &Core| treadle_core_json::write_state(&core.state()).unwrap();
         prop_assert_eq!(bytes(&replayed), bytes(&e.core));
         e.run_out();
         prop_assert_eq!(e.answered.len() as u64, e.core.actions().counters.submitted);

@@ -329,14 +329,14 @@ fn the_journal_replays_and_older_states_are_read() {
     s.arrive("a", 2, 220).set_state(0, Cordoned);
     let mut again = Scenario::with_workers(&[]).core;
     for (at, event) in &s.journal {
-        let text = serde_json::to_string(event).expect("JSON");
-        let event: Event = serde_json::from_str(&text).expect("it reads back");
+        let text = treadle_core_json::write_event(event);
+        let event = treadle_core_json::read_event(&text).expect("it reads back");
         again.handle(*at, &event);
     }
     assert_eq!(again.state(), s.core.state());
 
     let event = r#"{"event":"worker_state_set","worker":0,"state":"draining"}"#;
-    let event: Event = serde_json::from_str(event).expect("an event");
+    let event = treadle_core_json::read_event(event).expect("an event");
     let mut core = Core::new(CoreConfig::default());
     core.handle(s.now, &event);
     assert!(core.programs().workers.is_empty(), "it is not known");

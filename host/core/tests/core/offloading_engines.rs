@@ -144,8 +144,8 @@ fn what_it_says_holds_from_when_it_says_so_and_after_it_was_lost() {
 #[test]
 fn a_snapshot_has_what_it_says_before_it_is_used() {
     let s = engine(true);
-    let text = serde_json::to_string(&s.core.state()).expect("JSON");
-    let state = serde_json::from_str(&text).expect("it reads back");
+    let text = treadle_core_json::write_state(&s.core.state()).expect("JSON");
+    let state = treadle_core_json::read_state(&text).expect("it reads back");
     let again = Core::with_state(s.core.config().clone(), state);
     assert_eq!(again.state(), s.core.state());
 }

@@ -386,13 +386,13 @@ proptest! {
         for one in &script {
             play(&mut scenario, &mut next_step, one);
         }
-        let bytes = |core: &Core| serde_json::to_string(&core.state()).unwrap();
+        let bytes = |core: &Core| treadle_core_json::write_state(&core.state()).unwrap();
         let mut replayed = Core::new(scenario.core.config().clone());
         let half = scenario.journal.len() / 2;
         for (index, (at, event)) in scenario.journal.iter().enumerate() {
             if index == half {
                 // Continuing from a snapshot must make no difference.
-                let state = serde_json::from_str(&bytes(&replayed)).unwrap();
+                let state = treadle_core_json::read_state(&bytes(&replayed)).unwrap();
                 replayed = Core::with_state(scenario.core.config().clone(), state);
             }
             replayed.handle(*at, event);

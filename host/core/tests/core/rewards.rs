@@ -39,8 +39,8 @@ fn a_reward_is_part_of_the_state_that_is_kept() {
     s.arrive("a", 1, 600)
         .arrive("b", 2, 100)
         .reward("a", 700_000);
-    let kept = serde_json::to_string(&s.core.state()).expect("JSON");
-    let state = serde_json::from_str(&kept).expect("a state");
+    let kept = treadle_core_json::write_state(&s.core.state()).expect("JSON");
+    let state = treadle_core_json::read_state(&kept).expect("a state");
     let core = Core::with_state(CoreConfig::default(), state);
     let of = |program| {
         core.programs()

@@ -2,7 +2,7 @@
 
 use crate::scenario::Scenario;
 use treadle_core::estimates::{CLASSES_MAX, EngineClass};
-use treadle_core::{Capacity, Command, Event, ProgramCommand, ProgramEvent, State, StepTokens};
+use treadle_core::{Capacity, Command, Event, ProgramCommand, ProgramEvent, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {
@@ -274,8 +274,8 @@ fn what_an_engine_was_like_is_known_when_it_is_gone() {
         (Some(4), 9_000, Some(100_000)),
     ];
     assert_eq!(known(&s), both, "the last one first");
-    let text = serde_json::to_string(&s.core.state()).expect("it has a JSON form");
-    let read: State = serde_json::from_str(&text).expect("it is a state");
+    let text = treadle_core_json::write_state(&s.core.state()).expect("it has a JSON form");
+    let read = treadle_core_json::read_state(&text).expect("it is a state");
     assert_eq!(read, s.core.state());
     // Another engine of the class starts with that speed, one of another class does not.
     engine(&mut s, 2, ("m", 4), 0);

@@ -3,7 +3,7 @@
 use super::bug::TrainingBug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use treadle_core::training::{self, TrainingError, TrainingEvent};
-use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, State};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::Timestamp;
 
@@ -14,7 +14,7 @@ pub(super) struct Daemon {
     bug: Option<TrainingBug>,
     /// Events since the snapshot, as JSON, with their times.
     tail: Vec<(Timestamp, String)>,
-    snapshot: String,
+    snapshot: Vec<u8>,
     snapshot_events: u64,
     /// Events that were handled.
     pub(super) events: u64,
@@ -28,7 +28,7 @@ impl Daemon {
             config,
             bug,
             tail: Vec::new(),
-            snapshot: String::new(),
+            snapshot: Vec::new(),
             snapshot_events,
             events: 0,
         };
@@ -83,7 +83,7 @@ impl Daemon {
             return Ok(Vec::new());
         };
         let now = Timestamp(now_us);
-        let written = serde_json::to_string(&event).unwrap_or_default();
+        let written = treadle_core_json::write_event(&event);
         self.tail.push((now, written));
         let mut hidden = None;
         let mut changed = self.tamper(&event, |bug, job, event, _| {
@@ -142,22 +142,21 @@ impl Daemon {
         self.tail.clear();
     }
 
-    fn written(&self) -> String {
-        serde_json::to_string(&self.core.state()).unwrap_or_default()
+    fn written(&self) -> Vec<u8> {
+        treadle_core_json::write_state(&self.core.state()).unwrap_or_default()
     }
 
     /// The daemon is killed: the next one reads the snapshot and what follows it.
     pub(super) fn restart(&mut self) -> Checked<Event> {
-        let read: Result<State<'_>, _> = serde_json::from_str(&self.snapshot);
-        let state = match read {
-            Ok(state) => state.into_owned(),
+        let state = match treadle_core_json::read_state(&self.snapshot) {
+            Ok(state) => state,
             Err(error) => return broken("replay", format!("a snapshot: {error}")),
         };
         let mut core = Core::with_state(self.config.clone(), state);
         let drops = self.bug == Some(TrainingBug::ReplayDropsEvent);
         let rows = self.tail.len() - usize::from(drops && !self.tail.is_empty());
         for (at, event) in &self.tail[..rows] {
-            match serde_json::from_str::<Event>(event) {
+            match treadle_core_json::read_event(event) {
                 Ok(event) => core.handle(*at, &event),
                 Err(error) => return broken("replay", format!("{event}: {error}")),
             }

@@ -20,7 +20,6 @@ fn worker(bench: &Bench) -> WorkerRef {
 fn tags() -> Tags {
     Tags {
         model: "treadle-sim".into(),
-        weights: "1".into(),
         shape: None,
         block_tokens: None,
         dtype: None,

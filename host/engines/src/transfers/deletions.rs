@@ -188,7 +188,6 @@ mod tests {
             program: ProgramId(1),
             tags: Tags {
                 model: "m".into(),
-                weights: "1".into(),
                 shape: None,
                 block_tokens: None,
                 dtype: None,

@@ -134,7 +134,7 @@ impl Node {
         }
         Ok(Arc::new(Self {
             executors,
-            tags: WorkerTags::new(Upstream::over(connector.clone()), &kv.weights),
+            tags: WorkerTags::new(Upstream::over(connector.clone())),
             connector,
             prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
             stats: TransferStats::default(),

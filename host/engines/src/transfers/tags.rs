@@ -15,16 +15,11 @@ const MODELS_BYTES_MAX: usize = 4 << 20;
 /// model.
 pub(super) struct WorkerTags {
     upstream: Upstream,
-    /// The version of all workers' weights, fixed while this process runs.
-    weights: Box<str>,
 }
 
 impl WorkerTags {
-    pub(super) fn new(upstream: Upstream, weights: &str) -> Self {
-        Self {
-            upstream,
-            weights: weights.into(),
-        }
+    pub(super) fn new(upstream: Upstream) -> Self {
+        Self { upstream }
     }
 
     /// The tags of a worker.
@@ -50,15 +45,14 @@ impl WorkerTags {
         let body = body.collect().await.map_err(|error| error.to_string())?;
         let page: Value =
             serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
-        tags_of(&page, &self.weights).ok_or_else(|| format!("{url} lists no model"))
+        tags_of(&page).ok_or_else(|| format!("{url} lists no model"))
     }
 }
 
 /// The tags from a list of models. llama.cpp's executor queries further properties itself.
-fn tags_of(page: &Value, weights: &str) -> Option<Tags> {
+fn tags_of(page: &Value) -> Option<Tags> {
     Some(Tags {
         model: page["data"][0]["id"].as_str()?.into(),
-        weights: weights.into(),
         shape: None,
         block_tokens: None,
         dtype: None,
@@ -77,9 +71,9 @@ mod tests {
 
     #[test]
     fn the_first_model_of_a_list_counts() {
-        let plain = tags_of(&json!({"data": [{"id": "m"}]}), "7").expect("a model");
-        assert_eq!((&*plain.model, &*plain.weights), ("m", "7"));
-        assert_eq!(tags_of(&json!({"data": []}), "1"), None);
+        let plain = tags_of(&json!({"data": [{"id": "m"}]})).expect("a model");
+        assert_eq!(&*plain.model, "m");
+        assert_eq!(tags_of(&json!({"data": []})), None);
     }
 
     #[tokio::test]
@@ -93,7 +87,7 @@ mod tests {
         });
         let router = axum::Router::new().route("/v1/models", models);
         let served = tokio::spawn(async move { axum::serve(listener, router).await });
-        let tags = WorkerTags::new(Upstream::new(TIMEOUT), "1");
+        let tags = WorkerTags::new(Upstream::new(TIMEOUT));
         for nth in 0..3 {
             let seen = tags.of(&url).await.unwrap();
             assert_eq!(*seen.model, format!("model {nth}"));

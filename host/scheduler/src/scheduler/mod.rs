@@ -460,7 +460,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     /// A snapshot of the state after the latest event.
     pub fn snapshot(&mut self) -> Option<Snapshot> {
         self.snapshot_seq = self.seq;
-        match serde_json::to_vec(&self.core.state()) {
+        match treadle_core_json::write_state(&self.core.state()) {
             Ok(state) => Some(Snapshot {
                 seq: self.seq,
                 saved_at_us: self.core.now().0,

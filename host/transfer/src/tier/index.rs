@@ -180,7 +180,6 @@ mod tests {
             program: ProgramId(program),
             tags: Tags {
                 model: "m".into(),
-                weights: "1".into(),
                 shape: None,
                 block_tokens: None,
                 dtype: None,

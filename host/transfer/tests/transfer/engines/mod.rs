@@ -221,7 +221,6 @@ pub(crate) fn ids(program: u32, tokens: u32) -> Vec<u32> {
 pub(crate) fn tags() -> Tags {
     Tags {
         model: "tiny".into(),
-        weights: "1".into(),
         shape: None,
         block_tokens: None,
         dtype: None,

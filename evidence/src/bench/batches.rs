@@ -1,0 +1,282 @@
+//! `treadle-bench batches`: how a trainer is served while many samples wait for it, and whether the
+//! daemon's memory grows with those that went by.
+
+use super::figures::{Figure, Report, Target};
+use super::folder::TemporaryFolder;
+use super::latencies::Latencies;
+use super::server::Server;
+use super::{BenchError, report_progress};
+use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http::HeaderMap;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+use treadle_demo::exchange::{get, post, put};
+use treadle_http::Upstream;
+
+/// Requests at once.
+const CLIENTS: usize = 16;
+/// Members of a group, and groups in a batch.
+const GROUP: u32 = 8;
+const BATCH_GROUPS: u32 = 16;
+/// Samples of a batch.
+const BATCH: u32 = GROUP * BATCH_GROUPS;
+/// Batches whose latency is measured.
+const MEASURED: u32 = 400;
+/// Groups in one submission.
+const SUBMISSION: u32 = 500;
+/// Output tokens of each sample of the batches whose bytes are read.
+const LONG_TOKENS: u32 = 8_192;
+const LONG_BATCHES: u32 = 4;
+const MB: f64 = 1e6;
+
+const NOTE: &str = "Clients report whole samples over HTTP, each with a prompt of 64 tokens; treadle runs in \
+    a process of its own on this machine, with its defaults. batch.first is the time of the request \
+    that cuts a batch, batch.again of the same request once more, with 128 samples in a batch, while \
+    as many samples wait as the setting says. payload.share is the rate of GET .../payload over the \
+    rate at which a file of the same bytes is read, from the page cache and in pieces of 1 MiB. \
+    flow.* has the daemon's memory after a tenth and after all of further samples that were trained \
+    and released.";
+
+/// Arguments of `treadle-bench batches`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct BatchesArgs {
+    /// Samples that wait to be trained.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
+    samples: u32,
+    /// Output tokens of each.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=8_192))]
+    tokens: u32,
+    /// Samples that are trained and released after that, while memory is looked at.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    flow: u32,
+    /// URL of a PostgreSQL database; a SQLite file without it.
+    #[arg(long)]
+    store: Option<String>,
+}
+
+impl BatchesArgs {
+    /// Fills a daemon with samples, asks for batches, and lets samples flow through.
+    pub(super) async fn run(&self, quick: bool) -> Result<Report, BenchError> {
+        let mut args = self.clone();
+        if quick {
+            args.samples = args.samples.min(4_000);
+            args.flow = args.flow.min(4_000);
+        }
+        let mut settings = vec!["training.bytes_max=16000000000".to_owned()];
+        settings.extend(args.store.iter().map(|url| format!("store.url={url}")));
+        let engine = Server::engine().await?;
+        let gateway = Server::gateway(&engine.url, &settings).await?;
+        let mut report = Report::new("batches");
+        report.note(NOTE);
+        report.setting("samples", args.samples);
+        report.setting("tokens", args.tokens);
+        report.setting("flow", args.flow);
+        let store = args.store.as_ref().map_or("SQLite file", |_| "PostgreSQL");
+        report.setting("store", store);
+        let run = Run {
+            gateway: &gateway,
+            upstream: Upstream::new(Duration::from_secs(5)),
+        };
+        let measured = run.measure(&args, &mut report).await;
+        gateway.stop().await;
+        engine.stop().await;
+        measured.map_err(|first| BenchError::Requests {
+            case: "batches".to_owned(),
+            count: 1,
+            first,
+        })?;
+        Ok(report)
+    }
+}
+
+struct Run<'a> {
+    gateway: &'a Server,
+    upstream: Upstream,
+}
+
+impl Run<'_> {
+    async fn measure(&self, args: &BatchesArgs, report: &mut Report) -> Result<(), String> {
+        self.declare("waiting").await?;
+        report_progress(&format!("batches: {} samples ...", args.samples));
+        let began = Instant::now();
+        let groups = args.samples.div_ceil(GROUP);
+        self.sample("waiting", 0, groups, args.tokens).await?;
+        let rate = f64::from(groups * GROUP) / began.elapsed().as_secs_f64();
+        report.push(Figure::new("samples.rate", rate, "/s"));
+        self.latencies(groups / BATCH_GROUPS, report).await?;
+        self.payloads(report).await?;
+        if args.flow > 0 {
+            self.flow(args, report).await?;
+        }
+        Ok(())
+    }
+
+    async fn declare(&self, job: &str) -> Result<(), String> {
+        let settings = json!({"group_size": GROUP, "batch_groups": BATCH_GROUPS,
+            "lag_max": 10_000_000, "pipeline": 10_000_000});
+        let path = format!("/api/v1/jobs/{job}");
+        put(
+            &self.upstream,
+            &self.gateway.url,
+            &path,
+            settings.to_string(),
+        )
+        .await?;
+        Ok(())
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<(), String> {
+        let (url, headers) = (&self.gateway.url, HeaderMap::new());
+        post(&self.upstream, url, path, &headers, body.to_string()).await?;
+        Ok(())
+    }
+
+    /// Submits groups and reports all their members.
+    async fn sample(&self, job: &str, from: u32, groups: u32, tokens: u32) -> Result<(), String> {
+        let sample = sample(tokens);
+        for first in (from..from + groups).step_by(SUBMISSION as usize) {
+            let last = (first + SUBMISSION).min(from + groups);
+            let submitted: Vec<Value> = (first..last)
+                .map(|g| json!({"group": g.to_string()}))
+                .collect();
+            let path = format!("/api/v1/jobs/{job}/groups");
+            self.post(&path, &json!({"groups": submitted})).await?;
+            let members =
+                (first * GROUP..last * GROUP).map(|member| self.member(job, member, &sample));
+            let all = stream::iter(members).buffer_unordered(CLIENTS);
+            all.try_collect::<Vec<()>>().await?;
+        }
+        Ok(())
+    }
+
+    async fn member(&self, job: &str, member: u32, sample: &Value) -> Result<(), String> {
+        let program = format!("{job}-{member}");
+        let begins = json!({"program": program, "group": (member / GROUP).to_string()});
+        self.post(&format!("/api/v1/jobs/{job}/members"), &begins)
+            .await?;
+        let report = json!({"end": "completed", "reward": f64::from(member % 2), "sample": sample});
+        let path = format!("/api/v1/jobs/{job}/members/{program}");
+        put(&self.upstream, &self.gateway.url, &path, report.to_string()).await?;
+        Ok(())
+    }
+
+    async fn batch(&self, job: &str, batch: u32) -> Result<Duration, String> {
+        let path = format!("/api/v1/jobs/{job}/batches/{batch}");
+        let began = Instant::now();
+        let answer = get(&self.upstream, &self.gateway.url, &path).await?;
+        let took = began.elapsed();
+        let answer: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+        if answer["ready"] != true {
+            return Err(format!("batch {batch} is not ready: {}", answer["waits"]));
+        }
+        Ok(took)
+    }
+
+    async fn latencies(&self, batches: u32, report: &mut Report) -> Result<(), String> {
+        report_progress("batches: latency ...");
+        let (mut first, mut again) = (Latencies::default(), Latencies::default());
+        for batch in 1..=batches.min(MEASURED) {
+            first.push(self.batch("waiting", batch).await?);
+            again.push(self.batch("waiting", batch).await?);
+        }
+        for (name, mut times) in [("first", first), ("again", again)] {
+            let median = Figure::new(format!("batch.{name}.p50"), times.percentile_ms(0.5), "ms");
+            report.push(median);
+            let tail = Figure::new(format!("batch.{name}.p99"), times.percentile_ms(0.99), "ms");
+            report.push(tail.target(Target::AtMost(20.0)));
+        }
+        Ok(())
+    }
+
+    /// Reads whole payloads, and files of the same bytes.
+    async fn payloads(&self, report: &mut Report) -> Result<(), String> {
+        report_progress("batches: payloads ...");
+        self.declare("long").await?;
+        self.sample("long", 0, LONG_BATCHES * BATCH_GROUPS, LONG_TOKENS)
+            .await?;
+        let (mut bytes, mut took_s, mut file_s) = (0, 0.0, 0.0);
+        for batch in 1..=LONG_BATCHES {
+            self.batch("long", batch).await?;
+            let path = format!("/api/v1/jobs/long/batches/{batch}/payload");
+            let began = Instant::now();
+            let payload = get(&self.upstream, &self.gateway.url, &path).await?;
+            took_s += began.elapsed().as_secs_f64();
+            bytes += payload.len();
+            file_s += read_file(&payload).map_err(|error| error.to_string())?;
+        }
+        report.push(Figure::new(
+            "payload.rate",
+            bytes as f64 / MB / took_s,
+            "MB/s",
+        ));
+        report.push(Figure::new(
+            "payload.file",
+            bytes as f64 / MB / file_s,
+            "MB/s",
+        ));
+        let share = Figure::new("payload.share", file_s / took_s, "x");
+        report.push(share.target(Target::AtLeast(0.8)));
+        Ok(())
+    }
+
+    /// Lets samples flow through: each batch is trained and released.
+    async fn flow(&self, args: &BatchesArgs, report: &mut Report) -> Result<(), String> {
+        self.declare("flow").await?;
+        let batches = args.flow.div_ceil(BATCH);
+        let tenth = batches.div_ceil(10);
+        let mut resident = [0.0, 0.0];
+        for batch in 1..=batches {
+            let from = (batch - 1) * BATCH_GROUPS;
+            self.sample("flow", from, BATCH_GROUPS, args.tokens).await?;
+            self.batch("flow", batch).await?;
+            let path = format!("/api/v1/jobs/flow/batches/{batch}/trained");
+            self.post(&path, &json!({})).await?;
+            self.post("/api/v1/jobs/flow/versions", &json!({"version": batch}))
+                .await?;
+            let path = "/api/v1/jobs/flow/checkpoints";
+            self.post(path, &json!({"batch": batch})).await?;
+            if batch == tenth || batch == batches {
+                let now = self
+                    .gateway
+                    .resident_mib()
+                    .map_err(|error| error.to_string())?;
+                resident[usize::from(batch != tenth)] = now;
+            }
+            if batch % tenth == 0 {
+                report_progress(&format!("batches: {batch} of {batches} went by ..."));
+            }
+        }
+        report.push(Figure::new("flow.memory.tenth", resident[0], "MiB"));
+        report.push(Figure::new("flow.memory.all", resident[1], "MiB"));
+        let ratio = Figure::new("flow.memory.ratio", resident[1] / resident[0], "x");
+        report.push(ratio.target(Target::AtMost(1.1)));
+        Ok(())
+    }
+}
+
+/// A sample of one step.
+fn sample(tokens: u32) -> Value {
+    let prompt: Vec<u32> = (1..=64).collect();
+    let output: Vec<u32> = (0..tokens)
+        .map(|token| 1_000 + token * 7 % 100_000)
+        .collect();
+    let logprobs: Vec<f64> = (0..tokens)
+        .map(|token| -f64::from(token % 97) / 64.0)
+        .collect();
+    json!({"steps": [{"prompt": prompt, "output": output, "logprobs": logprobs, "version": 0}]})
+}
+
+/// Seconds that reading a file of these bytes takes.
+fn read_file(bytes: &[u8]) -> io::Result<f64> {
+    let folder = TemporaryFolder::new()?;
+    let path = folder.path().join("payload");
+    fs::write(&path, bytes)?;
+    let mut piece = vec![0; 1 << 20];
+    let began = Instant::now();
+    let mut file = File::open(&path)?;
+    while file.read(&mut piece)? > 0 {}
+    Ok(began.elapsed().as_secs_f64())
+}
