@@ -15,6 +15,7 @@ mod shaping;
 mod streams;
 mod tenants;
 mod tokens;
+mod weight_store;
 mod weights;
 mod wrong;
 

@@ -10,13 +10,15 @@ use treadle_core::training::{Job, State, TrainingEvent};
 use treadle_http::refuse;
 use treadle_model::ClientName;
 use treadle_model::tenant::split;
-use treadle_scheduler::DriverHandle;
+use treadle_scheduler::{DriverHandle, DriverStopped};
 use treadle_store::{NoRoom, PayloadRoom, Store, StoreError};
 use treadle_weight_store::Places;
 use treadle_wire::ErrorCode;
 
 /// Longest wait of a request.
 const WAIT_S_MAX: u64 = 60;
+/// Longest wait until what was read is on record.
+const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Training jobs of all tenants.
 const JOBS_MAX: u64 = 1_024;
 
@@ -59,7 +61,7 @@ impl TrainingApp {
         &self,
         read: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Response> {
-        self.driver.training(read).await.map_err(|_| stopped())
+        on_record(self.driver.training(read)).await
     }
 
     /// Reads a job.
@@ -161,6 +163,23 @@ pub(crate) fn wait_of(wait_s: Option<u64>) -> Duration {
 }
 
 /// The refusal while treadle shuts down.
+/// What was read, once it is on record. While the store takes no writes it can't be shown: it may
+/// never have happened.
+pub(crate) async fn on_record<T>(
+    read: impl Future<Output = Result<T, DriverStopped>>,
+) -> Result<T, Response> {
+    let read = tokio::time::timeout(RECORD_WAIT_MAX, read).await;
+    let read = read.map_err(|_| {
+        let message = format!(
+            "the journal could not be written for {} s, and this shows only what is on record; try \
+             again once the store takes writes (`treadle status` has its error)",
+            RECORD_WAIT_MAX.as_secs()
+        );
+        refuse(ErrorCode::Overloaded, message)
+    })?;
+    read.map_err(|_| stopped())
+}
+
 pub(crate) fn stopped() -> Response {
     refuse(ErrorCode::Overloaded, "treadle is shutting down")
 }

@@ -1,6 +1,6 @@
 //! Groups that are in no batch, with their members.
 
-use crate::app::{JobName, TrainingApp, stopped};
+use crate::app::{JobName, TrainingApp, on_record};
 use crate::jobs::end_text;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -244,6 +244,6 @@ pub(crate) async fn list(
         let job = state.jobs.get(&inside)?;
         Some(page(&query, job, programs))
     });
-    let page = read.await.map_err(|_| stopped())?;
+    let page = on_record(read).await?;
     Ok(axum::Json(page.ok_or_else(|| job.unknown())?))
 }

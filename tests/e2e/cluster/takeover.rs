@@ -1,5 +1,7 @@
 //! The scheduler dies, or only stalls: another takes over, unnoticed by clients of other daemons.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use treadle_config::{Config, Role};
 use treadle_tests::support::client::{Client, TIMEOUT};
@@ -25,7 +27,16 @@ fn streaming(program: &str, max_tokens: u32) -> Value {
 
 async fn release(client: &Client, program: &str) {
     let released = json!({"program_id": program});
-    client.post("/programs/release", &released).await.ok();
+    loop {
+        let answer = client.post("/programs/release", &released).await;
+        // Nobody schedules during a takeover; that is told, and to try again.
+        if answer.status != 503 {
+            answer.ok();
+            return;
+        }
+        answer.refused(503, "overloaded");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 async fn kept(client: &Client, program: &str) -> (u64, u64) {

@@ -17,14 +17,14 @@ async fn publish(client: &Client, version: u64) -> Value {
 }
 
 /// The weights once no update is under way.
-async fn ended(client: &Client) -> Value {
+pub(super) async fn ended(client: &Client) -> Value {
     let view = get(client, "/weights?wait_s=30").await.ok();
     assert_eq!(view["update"], Value::Null, "{view}");
     view
 }
 
 /// The weights once all engines serve a version.
-async fn serving(client: &Client, version: u64) -> Value {
+pub(super) async fn serving(client: &Client, version: u64) -> Value {
     for _ in 0..600 {
         let view = get(client, "/weights").await.ok();
         let workers = view["workers"].as_array().expect("a list");
@@ -39,7 +39,7 @@ async fn serving(client: &Client, version: u64) -> Value {
 }
 
 /// A run whose batch `number` was trained.
-async fn train(client: &Client, number: u64) {
+pub(super) async fn train(client: &Client, number: u64) {
     let key = format!("g{number}");
     submit(client, &[&key]).await;
     member(client, &format!("p{number}"), &key, 1.0).await;

@@ -30,8 +30,8 @@ async fn what_is_not_the_programs_is_not_restored() {
     let shorter = import(fixture.worker(), &copy, &held[..49]);
     assert_eq!(fixture.refused(shorter).await, "other-prefix");
     let mut forged = right.clone();
-    forged.copy.tags.model = "other".into();
-    forged.tags.model = "other".into();
+    forged.copy.tags.dtype = Some("f32".into());
+    forged.tags.dtype = Some("f32".into());
     assert_eq!(fixture.refused(forged).await, "wrong-handle");
     let mut unknown = right.clone();
     unknown.copy.id = treadle_transfer::CopyId::random().unwrap();

@@ -65,12 +65,12 @@ impl StatusArgs {
             })?
         };
         text.push_str(&store_failures(&health));
-        if status.is_success() {
-            text.push_str(&training_waits(&client).await);
-        }
         if self.remote.json {
             print_json(&health)?;
         } else {
+            if status.is_success() {
+                text.push_str(&training_waits(&client).await);
+            }
             print_text(&text)?;
         }
         if status.is_success() {

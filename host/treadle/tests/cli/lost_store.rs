@@ -54,6 +54,8 @@ async fn what_cant_be_written_is_told_until_it_can() {
     let (code, text) = failure(&url, "status").await;
     assert_eq!(code, Some(1));
     assert!(text.contains("the journal can't be written"), "{text}");
+    let (_, text) = failure(&url, "training").await;
+    assert!(text.contains("journal could not be written"), "{text}");
     let metrics = cluster.daemon.app.store.condition();
     assert!(
         metrics
