@@ -260,7 +260,7 @@ def test_the_asynchronous_client_does_the_same(daemon: StandIn) -> None:
 
 def test_both_clients_have_the_same_methods() -> None:
     pairs = [("Client", "AsyncClient"), ("Job", "AsyncJob"), ("JobMember", "AsyncMember")]
-    for one, other in [*pairs, ("JobBatch", "AsyncBatch")]:
+    for one, other in [*pairs, ("JobBatch", "AsyncBatch"), ("Weights", "AsyncWeights")]:
         shown = []
         for kind in (getattr(treadle_rl, one), getattr(treadle_rl, other)):
             methods = inspect.getmembers(kind, inspect.isfunction)

@@ -65,7 +65,11 @@ class NotReady(TreadleError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request. `wait_s` is the time that the daemon may take on purpose, in seconds."""
+    """A request. `wait_s` is the time that the daemon may take on purpose, in seconds.
+
+    One that is not `repeatable` is sent again only if it can't have arrived, and whatever answers
+    one that is sent `once` is its answer.
+    """
 
     method: str
     path: str
@@ -73,6 +77,7 @@ class Call:
     body: bytes | None = None
     wait_s: float = 0.0
     repeatable: bool = True
+    once: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -173,12 +178,12 @@ class Link:
                 if reply.status < 400:
                     return reply
                 error = error_of(reply)
-                if reply.status not in RETRIED or error.code in FULL:
+                if call.once or reply.status not in RETRIED or error.code in FULL:
                     raise error
             if reply.failure is not None:
                 self._proved = None
                 unsent = isinstance(reply.failure, (httpx.ConnectError, httpx.ConnectTimeout))
-                if not (call.repeatable or unsent):
+                if not unsent and (call.once or not call.repeatable):
                     raise error_of(reply)
             now = time.monotonic()
             deadline = now + self.retry_s if deadline is None else deadline

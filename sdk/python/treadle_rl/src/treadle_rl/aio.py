@@ -28,6 +28,7 @@ from ._http import (
 from ._names import Names
 from .payload import Payload
 from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
+from .weights import AsyncWeights
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -142,6 +143,7 @@ class AsyncJob:
         self._calls = JobCalls(client._link, name)
         self._run = client._run
         self._stopped = asyncio.Event()
+        self.weights = AsyncWeights(client, name)
 
     async def declare(self, settings: Settings) -> JobView:
         """Declares the job, or gives it new settings."""

@@ -29,6 +29,7 @@ from ._http import (
 from ._names import Names
 from .payload import Payload
 from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
+from .weights import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -143,6 +144,7 @@ class Job:
         self._calls = JobCalls(client._link, name)
         self._run = client._run
         self._stopped = threading.Event()
+        self.weights = Weights(client, name)
 
     def declare(self, settings: Settings) -> JobView:
         """Declares the job, or gives it new settings."""
