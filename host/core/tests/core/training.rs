@@ -134,6 +134,7 @@ impl Bystander {
                 self.begun.remove(&program).expect("it began");
                 self.ended.remove(&program);
             }
+            TrainingCommand::Record { outcome } => assert!(outcome.is_outcome()),
             TrainingCommand::ScoreMember { .. }
             | TrainingCommand::AssembleMember { .. }
             | TrainingCommand::AskShaping { .. } => {

@@ -67,6 +67,8 @@ impl State {
             TrainingEvent::MemberArrived { member, .. } => self.check_arrival(job, member),
             TrainingEvent::MemberLeft { .. }
             | TrainingEvent::ShapingAnswered { .. }
+            | TrainingEvent::MemberDropped { .. }
+            | TrainingEvent::BatchCut { .. }
             | TrainingEvent::JobRemoved { .. } => Ok(()),
             _ => job.check_member(event),
         }

@@ -1,6 +1,7 @@
 //! What training runs ask of their environment.
 
-use crate::event::MemberRef;
+use crate::event::{MemberRef, TrainingEvent};
+use crate::lost::Lost;
 use crate::shape::ShapingQuestion;
 use treadle_model::{AskId, Timestamp};
 
@@ -61,5 +62,37 @@ pub enum TrainingCommand {
         program: Box<str>,
         /// Whether it still runs.
         running: bool,
+        /// How it was lost; `None` if its job was removed.
+        lost: Option<Box<Lost>>,
     },
+    /// Put on record what the present event led to.
+    Record {
+        /// What follows in the journal.
+        outcome: Box<TrainingEvent>,
+    },
+}
+
+impl TrainingCommand {
+    /// Puts on record that a member of a job was lost.
+    pub(crate) fn record_lost(job: Box<str>, lost: &Lost) -> Self {
+        let member = MemberRef {
+            job,
+            group: lost.group.clone(),
+            program: lost.program.clone(),
+        };
+        let dropped = TrainingEvent::MemberDropped {
+            member,
+            end: lost.end,
+            cause: lost.cause.clone(),
+        };
+        dropped.into()
+    }
+}
+
+impl From<TrainingEvent> for TrainingCommand {
+    /// Puts an outcome on record.
+    fn from(outcome: TrainingEvent) -> Self {
+        let outcome = Box::new(outcome);
+        Self::Record { outcome }
+    }
 }

@@ -1,6 +1,6 @@
 //! What happened to training runs.
 
-use crate::group::{Report, Reward};
+use crate::group::{End, Report, Reward};
 use crate::settings::JobSettings;
 use crate::shape::ShapingAnswer;
 use serde::{Deserialize, Serialize};
@@ -150,6 +150,24 @@ pub enum TrainingEvent {
         /// What it decided.
         answer: ShapingAnswer,
     },
+    /// A member is not trained: it was lost, or the core ended it or left it out. The core says so
+    /// itself; nothing changes with it.
+    MemberDropped {
+        /// The member.
+        member: MemberRef,
+        /// How it was lost.
+        end: End,
+        /// A short cause, in words, if one was given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<Box<str>>,
+    },
+    /// A batch was cut. The core says so itself; nothing changes with it.
+    BatchCut {
+        /// The job.
+        job: Box<str>,
+        /// Number of the batch.
+        batch: u64,
+    },
     /// A job was removed, with everything that it has.
     JobRemoved {
         /// The job.
@@ -183,6 +201,8 @@ kinds! {
         VersionTold = "version_told",
         Checkpointed = "checkpointed",
         ShapingAnswered = "shaping_answered",
+        MemberDropped = "member_dropped",
+        BatchCut = "batch_cut",
         JobRemoved = "job_removed",
         RolledBack = "rolled_back",
     }
@@ -199,6 +219,7 @@ impl TrainingEvent {
             | Self::VersionTold { job, .. }
             | Self::Checkpointed { job, .. }
             | Self::ShapingAnswered { job, .. }
+            | Self::BatchCut { job, .. }
             | Self::JobRemoved { job }
             | Self::RolledBack { job, .. } => job,
             Self::MemberArrived { member, .. }
@@ -207,8 +228,14 @@ impl TrainingEvent {
             | Self::StepCaptured { member, .. }
             | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
-            | Self::RewardFailed { member, .. } => &member.job,
+            | Self::RewardFailed { member, .. }
+            | Self::MemberDropped { member, .. } => &member.job,
         }
+    }
+
+    /// Whether it only says what an earlier event led to.
+    pub fn is_outcome(&self) -> bool {
+        matches!(self, Self::MemberDropped { .. } | Self::BatchCut { .. })
     }
 
     /// The member of a group that it happened to, if to one.
@@ -220,7 +247,8 @@ impl TrainingEvent {
             | Self::StepCaptured { member, .. }
             | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
-            | Self::RewardFailed { member, .. } => Some(member),
+            | Self::RewardFailed { member, .. }
+            | Self::MemberDropped { member, .. } => Some(member),
             _ => None,
         }
     }

@@ -346,12 +346,13 @@ impl Job {
             end,
             cause: cause.map(bounded),
         };
-        remember(&mut self.lost, lost);
+        remember(&mut self.lost, lost.clone());
         let domain = self.groups.get(key).and_then(|g| g.domain.as_deref());
         self.account.lost(domain, member, end);
         TrainingCommand::DropMember {
             program: program.into(),
             running: member.end.is_none() && end.is_by_core(),
+            lost: Some(Box::new(lost)),
         }
     }
 

@@ -173,18 +173,30 @@ impl Training {
     fn carry(&mut self, commands: Vec<TrainingCommand>) {
         for command in commands {
             match &command {
-                TrainingCommand::DropMember { program, running } => {
-                    if let Some((job, _)) = self.state.members.remove(program)
-                        && let Some(job) = self.state.jobs.get_mut(&job)
-                    {
-                        job.dropped.insert(program, PROGRAMS_MAX);
+                TrainingCommand::DropMember {
+                    program,
+                    running,
+                    lost,
+                } => {
+                    if let Some((job, _)) = self.state.members.remove(program) {
+                        if let Some(job) = self.state.jobs.get_mut(&job) {
+                            job.dropped.insert(program, PROGRAMS_MAX);
+                        }
+                        let outcome = lost.as_deref();
+                        let outcome = outcome.map(|l| TrainingCommand::record_lost(job, l));
+                        self.commands.extend(outcome);
                     }
                     if *running {
                         let program = program.clone();
                         self.notices.push_back(Notice::ProgramCut { program });
                     }
                 }
-                TrainingCommand::ServeBatch { job, groups, .. } => {
+                TrainingCommand::ServeBatch { job, batch, groups } => {
+                    let outcome = TrainingEvent::BatchCut {
+                        job: job.clone(),
+                        batch: *batch,
+                    };
+                    self.commands.push_back(outcome.into());
                     let mut job = self.state.jobs.get_mut(job);
                     for program in groups.iter().flat_map(|group| &group.programs) {
                         self.state.members.remove(program);
@@ -196,7 +208,8 @@ impl Training {
                 TrainingCommand::AskShaping { .. }
                 | TrainingCommand::AdmitMember { .. }
                 | TrainingCommand::AssembleMember { .. }
-                | TrainingCommand::ScoreMember { .. } => {}
+                | TrainingCommand::ScoreMember { .. }
+                | TrainingCommand::Record { .. } => {}
             }
             self.commands.push_back(command);
         }
@@ -245,6 +258,9 @@ impl Training {
     }
 
     fn transition(&mut self, event: &TrainingEvent) {
+        if event.is_outcome() {
+            return;
+        }
         let name = event.job();
         self.touched.insert(name.into());
         match event {

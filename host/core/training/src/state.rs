@@ -285,6 +285,7 @@ impl State {
         commands.extend(members.map(|program| TrainingCommand::DropMember {
             program,
             running: false,
+            lost: None,
         }));
         commands
     }

@@ -108,7 +108,7 @@ impl Run {
                 TrainingCommand::AdmitMember { program, .. } => self.admitted.push(program),
                 TrainingCommand::ScoreMember { member } => self.scored.push(member.program),
                 TrainingCommand::AssembleMember { member } => self.assembled.push(member.program),
-                TrainingCommand::DropMember { .. } => {}
+                TrainingCommand::DropMember { .. } | TrainingCommand::Record { .. } => {}
                 TrainingCommand::AskShaping { ask, question, .. } => {
                     self.asked.push((ask, *question));
                 }

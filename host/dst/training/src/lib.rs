@@ -297,8 +297,11 @@ impl Simulation {
     fn commanded(&mut self, command: TrainingCommand) {
         match command {
             TrainingCommand::AdmitMember { program, surplus } => self.admitted(&program, surplus),
-            TrainingCommand::DropMember { program, running } => self.dropped(&program, running),
+            TrainingCommand::DropMember {
+                program, running, ..
+            } => self.dropped(&program, running),
             TrainingCommand::ServeBatch { .. } => self.counts.count("batches"),
+            TrainingCommand::Record { .. } => {}
             TrainingCommand::AskShaping { ask, question, .. } => self.asked(ask, &question),
             TrainingCommand::ScoreMember { member } => {
                 let delay_us = self.draws.between_low(100_000, 20 * SECOND_US);
@@ -327,7 +330,7 @@ impl Simulation {
 /// Whether these commands end a program that is too old.
 fn is_cut(key: &str, commands: &[Command]) -> bool {
     commands.iter().any(|command| {
-        matches!(command, Command::Training(TrainingCommand::DropMember { program, running: true })
+        matches!(command, Command::Training(TrainingCommand::DropMember { program, running: true, .. })
             if **program == *key)
     })
 }

@@ -77,6 +77,7 @@ impl Waiting {
             }
             // The scheduler answers questions itself.
             TrainingCommand::AskShaping { .. }
+            | TrainingCommand::Record { .. }
             | TrainingCommand::ServeBatch { .. }
             | TrainingCommand::DropMember { .. } => {}
         }

@@ -121,6 +121,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 };
                 answers.push_back(event.into());
             }
+            TrainingCommand::Record { outcome } => answers.push_back((*outcome).into()),
             command => self.outputs.push_back(Output::Training(command)),
         }
     }
@@ -185,7 +186,7 @@ mod tests {
         ActionSpec, Demand, ElasticAnswer, ElasticQuestion, Resource, Supply,
     };
     use treadle_core::bindings::BindingEvent;
-    use treadle_core::training::MemberRef;
+    use treadle_core::training::{End, JobSettings, MemberRef, Report};
     use treadle_core::{Core, CoreConfig, Question};
     use treadle_model::{ActionId, AskId, Role, Span, World};
     use treadle_policy::evaluator::Changed;
@@ -332,5 +333,65 @@ mod tests {
         let body = &answered.expect("it is on record").body;
         let body: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
         assert_eq!(body["policy"], BUILT_IN);
+    }
+
+    /// What the core decides about members is on record right after what led to it.
+    #[test]
+    fn members_that_are_dropped_and_batches_are_on_record() {
+        let options = Options {
+            core: Core::new(CoreConfig::default()),
+            seq: 0,
+            snapshot_seq: 0,
+            journals: true,
+            snapshot_events: u64::MAX,
+            moves_caches: false,
+            started: Instant::now(),
+        };
+        let mut scheduler = Scheduler::new(options, Generous { arranges: false }, ());
+        let job: Box<str> = "job".into();
+        let settings = Box::new(JobSettings {
+            group_size: 1,
+            batch_groups: 1,
+            rewarded: false,
+            ..JobSettings::default()
+        });
+        let declared = TrainingEvent::JobDeclared {
+            job: job.clone(),
+            settings,
+        };
+        scheduler.handle(Timestamp(1), Input::Event(declared.into()));
+        for (program, end) in [("a", End::EngineFailed), ("b", End::Completed)] {
+            let member = MemberRef {
+                job: job.clone(),
+                group: "group".into(),
+                program: program.into(),
+            };
+            let arrived = TrainingEvent::MemberArrived {
+                member: member.clone(),
+                direct: true,
+            };
+            let report = Report::of(end, 1, 1);
+            let ended = TrainingEvent::MemberEnded { member, report };
+            for event in [arrived, ended] {
+                scheduler.handle(Timestamp(2), Input::Event(event.into()));
+            }
+        }
+        let requested = TrainingEvent::BatchRequested { job, batch: 1 };
+        scheduler.handle(Timestamp(3), Input::Event(requested.into()));
+        let events = scheduler.take_records().rows.events;
+        let led_to = |kind: &str| {
+            let at = events.iter().position(|row| row.kind == kind);
+            let [before, row] = &events[at.expect("it is on record") - 1..][..2] else {
+                panic!("{kind} is the first");
+            };
+            let body: serde_json::Value = serde_json::from_str(&row.body).expect("it is JSON");
+            (&*before.kind, row.program.as_deref(), &*row.job, body)
+        };
+        let (before, program, of, dropped) = led_to("member_dropped");
+        assert_eq!((before, program, of), ("member_ended", Some("a"), "job"));
+        assert_eq!(dropped["end"], "engine_failed");
+        let (before, program, of, cut) = led_to("batch_cut");
+        assert_eq!((before, program, of), ("batch_requested", None, "job"));
+        assert_eq!(cut["batch"], 1);
     }
 }

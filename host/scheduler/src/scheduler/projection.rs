@@ -65,9 +65,11 @@ impl Subject {
             About::Key(program) => {
                 let live = core.programs().program(program);
                 let rewarded = matches!(event, ProgramEvent::ProgramRewarded { .. });
+                let member = core.training().members.get(program);
                 // Rewards come after the end too.
                 let of_ended = || Self {
                     key: rewarded.then(|| program.into()),
+                    job: member.filter(|_| rewarded).map(|(job, _)| job.clone()),
                     ..Self::default()
                 };
                 live.map_or_else(of_ended, Self::of_program)

@@ -19,6 +19,7 @@ impl Model {
                 self.admitted(program, *surplus, answers)
             }
             TrainingCommand::DropMember { program, .. } => self.dropped(program),
+            TrainingCommand::Record { .. } => Ok(()),
             TrainingCommand::ServeBatch { job, batch, groups } => {
                 let answer = answers.jobs.get(job).and_then(|job| job.batches.get(batch));
                 let Some(answer) = answer else {
