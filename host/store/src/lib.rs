@@ -34,6 +34,7 @@ mod bodies;
 mod condition;
 mod error;
 mod examine;
+mod follow;
 mod leadership;
 mod options;
 mod page;
@@ -52,6 +53,7 @@ pub use bodies::{BodyRow, PayloadLocation};
 pub use condition::{Condition, Failing};
 pub use error::StoreError;
 pub use examine::{Finding, Grade};
+pub use follow::Follower;
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{

@@ -11,9 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use futures_util::stream::{iter, unfold};
 use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
@@ -21,14 +19,10 @@ use treadle_endpoints::arguments::Query;
 use treadle_endpoints::get;
 use treadle_http::OpenStream;
 use treadle_http::error_response;
-use treadle_store::{EventPage, EventRow, Journal, SeqPage, StoreError};
+use treadle_store::{EventRow, Follower};
 use treadle_wire::ErrorCode;
 use utoipa::IntoParams;
 
-/// Events read at once, and so the buffer of a stream with a slow client.
-const PAGE_EVENTS: u32 = 256;
-/// Shortest pause between two reads of the journal.
-const READ_PAUSE: Duration = Duration::from_millis(50);
 /// Longest life of a stream. Its client reconnects with the last id and is authenticated again: its
 /// token may have been revoked.
 const LIFE_MAX: Duration = Duration::from_mins(15);
@@ -87,17 +81,15 @@ async fn stream(
         let last = app.store.last_seq().await;
         last.map_err(|error| super::store_failed(&error))?
     };
-    let reader = Reader {
-        store: app.store.clone(),
-        committed: app.committed.clone(),
-        page,
-        after,
-    };
+    let follower = Follower::new(app.store.clone(), app.committed.clone(), page, after);
     let until = Instant::now() + LIFE_MAX;
-    let pages = unfold((reader, open), move |(mut reader, mut open)| async move {
-        let rows = next(&mut reader, &mut open, until).await?;
-        Some((iter(rows), (reader, open)))
-    });
+    let pages = unfold(
+        (follower, open),
+        move |(mut follower, mut open)| async move {
+            let rows = next(&mut follower, &mut open, until).await?;
+            Some((iter(rows), (follower, open)))
+        },
+    );
     let events = pages.flatten().map(move |row| {
         let event = Event::default().id(row.seq.to_string());
         event.json_data(EventView::of(&tenant, row))
@@ -123,140 +115,17 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Response> {
 }
 
 /// The next events of a stream; `None` when it is over.
-async fn next(reader: &mut Reader, open: &mut OpenStream, until: Instant) -> Option<Vec<EventRow>> {
+async fn next(
+    follower: &mut Follower,
+    open: &mut OpenStream,
+    until: Instant,
+) -> Option<Vec<EventRow>> {
     tokio::select! {
-        rows = reader.next() => rows,
+        rows = follower.next() => rows.unwrap_or_else(|error| {
+            tracing::warn!(%error, "an event stream ended; its client may reconnect");
+            None
+        }),
         () = open.stopped() => None,
         () = tokio::time::sleep_until(until) => None,
-    }
-}
-
-/// Follows the journal, page by page.
-struct Reader {
-    store: Arc<dyn Journal>,
-    /// Changes with each commit.
-    committed: watch::Receiver<u64>,
-    /// Filters of the events.
-    page: EventPage,
-    /// The last event that was read or skipped.
-    after: u64,
-}
-
-impl Reader {
-    /// The next events, at least one; `None` at the end or when the store fails.
-    async fn next(&mut self) -> Option<Vec<EventRow>> {
-        loop {
-            self.committed.mark_unchanged();
-            match self.read().await {
-                Ok(rows) if rows.is_empty() => {}
-                Ok(rows) => return Some(rows),
-                Err(error) => {
-                    tracing::warn!(%error, "an event stream ended; its client may reconnect");
-                    return None;
-                }
-            }
-            self.committed.changed().await.ok()?;
-            // Commits come every few milliseconds; they are read together.
-            tokio::time::sleep(READ_PAUSE).await;
-        }
-    }
-
-    async fn read(&mut self) -> Result<Vec<EventRow>, StoreError> {
-        // Events that are committed while the page is read belong to the next one.
-        let last = self.store.last_seq().await?;
-        self.page.range = SeqPage {
-            after: Some(self.after),
-            before: Some(last.saturating_add(1)),
-            limit: PAGE_EVENTS,
-            ..SeqPage::default()
-        };
-        let rows = self.store.events_page(&self.page).await?;
-        self.after = match rows.last() {
-            Some(row) if rows.len() == PAGE_EVENTS as usize => row.seq,
-            _ => self.after.max(last),
-        };
-        Ok(rows)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use treadle_store::{Batch, Location};
-
-    fn event(seq: u64) -> EventRow {
-        EventRow {
-            seq,
-            at_us: seq,
-            kind: "step_arrived".to_owned(),
-            job: if seq.is_multiple_of(3) { "a" } else { "b" }.to_owned(),
-            program: Some("p".to_owned()),
-            body: "{}".to_owned(),
-        }
-    }
-
-    async fn add(
-        store: &dyn Journal,
-        committed: &watch::Sender<u64>,
-        events: std::ops::RangeInclusive<u64>,
-    ) {
-        let last = *events.end();
-        let batch = Batch {
-            events: events.map(event).collect(),
-            ..Batch::default()
-        };
-        store.append(&batch).await.expect("it is stored");
-        committed.send_replace(last);
-    }
-
-    #[tokio::test]
-    async fn a_client_that_comes_back_misses_nothing_and_sees_nothing_twice() {
-        let store = treadle_store::open(&Location::Memory)
-            .await
-            .expect("it opens");
-        let (committed, seen) = watch::channel(0);
-        let reader = |job: Option<&str>, after| Reader {
-            store: store.clone(),
-            committed: seen.clone(),
-            page: EventPage {
-                job: job.map(str::to_owned),
-                ..EventPage::default()
-            },
-            after,
-        };
-        let (mut all, mut of_job) = (Vec::new(), Vec::new());
-        let (mut last, mut last_of_job) = (0, 0);
-        for round in 1..=6_u64 {
-            add(&*store, &committed, (round - 1) * 200 + 1..=round * 200).await;
-            // Breaks off after some events, somewhere within a page.
-            let breaks_after = (round * 37) as usize;
-            let mut whole = reader(None, last);
-            let rows = whole.next().await.expect("there are some");
-            all.extend(rows.iter().take(breaks_after).map(|row| row.seq));
-            last = all.last().copied().unwrap_or(0);
-            let rows = reader(Some("a"), last_of_job)
-                .next()
-                .await
-                .expect("there are some");
-            of_job.extend(rows.iter().take(breaks_after).map(|row| row.seq));
-            last_of_job = of_job.last().copied().unwrap_or(0);
-        }
-        let mut rest = reader(None, last);
-        while all.len() < 1_200 {
-            all.extend(rest.next().await.expect("more").iter().map(|row| row.seq));
-        }
-        assert_eq!(all, (1..=1_200).collect::<Vec<_>>());
-        let mut rest = reader(Some("a"), last_of_job);
-        while of_job.len() < 400 {
-            of_job.extend(rest.next().await.expect("more").iter().map(|row| row.seq));
-        }
-        assert_eq!(of_job, (1..=400).map(|n| n * 3).collect::<Vec<_>>());
-        // What comes while the stream waits.
-        let adding = add(&*store, &committed, 1_201..=1_203);
-        let (more, ()) = tokio::join!(rest.next(), adding);
-        let more: Vec<u64> = more.expect("one").iter().map(|row| row.seq).collect();
-        assert_eq!(more, [1_203]);
-        drop(committed);
-        assert!(rest.next().await.is_none());
     }
 }
