@@ -110,7 +110,7 @@ impl<'a> Tree<'a> {
         let mut parents = Vec::with_capacity(steps.len());
         let mut ambiguous = 0;
         for (index, step) in steps.iter().enumerate() {
-            let candidates = contexts.longest(steps, step);
+            let candidates = contexts.longest(step, |i| continues(step, steps[i]));
             ambiguous += usize::from(candidates.len() > 1);
             let arrived = |i: &usize| (steps[*i].delivery == Delivery::Complete, steps[*i].number);
             parents.push(candidates.into_iter().max_by_key(arrived));
@@ -223,22 +223,23 @@ impl<'a> Tree<'a> {
 }
 
 /// Prompts with outputs of the steps so far, by their lengths and hashes.
-#[derive(Default)]
-struct Contexts {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contexts {
     lengths: BTreeSet<usize>,
     by_hash: BTreeMap<(usize, PrefixHash), Vec<usize>>,
 }
 
 impl Contexts {
-    fn insert(&mut self, index: usize, step: &Step) {
+    pub(crate) fn insert(&mut self, index: usize, step: &Step) {
         let length = step.context_len();
         self.lengths.insert(length);
         let key = (length, PrefixHash::of(step.context()));
         self.by_hash.entry(key).or_default().push(index);
     }
 
-    /// The steps with the longest context that is a prefix of this step's prompt.
-    fn longest(&self, steps: &[&Step], step: &Step) -> Vec<usize> {
+    /// The steps with the longest context that is a prefix of this step's prompt, of those that it
+    /// may continue.
+    pub(crate) fn longest(&self, step: &Step, continues: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut hash = PrefixHash::default();
         let mut hashed = 0;
         let mut found = Vec::new();
@@ -253,7 +254,7 @@ impl Contexts {
             .into_iter()
             .rev()
             .map(|same| {
-                let continued = same.iter().filter(|i| continues(step, steps[**i]));
+                let continued = same.iter().filter(|i| continues(**i));
                 continued.copied().collect::<Vec<usize>>()
             })
             .find(|same| !same.is_empty())

@@ -251,6 +251,16 @@ impl Call {
         Ok(meta.facts.text)
     }
 
+    /// The call that a stored call builds on, if it builds on one.
+    ///
+    /// # Errors
+    /// [`KeptError`] if this is something else.
+    pub fn base_of(bytes: &[u8]) -> Result<Option<u64>, KeptError> {
+        let file = SafeTensors::deserialize(bytes)?;
+        let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
+        Ok(meta.base)
+    }
+
     /// Reads what [`Call::encode`] wrote; `earlier` has the first steps of earlier calls by their
     /// numbers.
     ///
