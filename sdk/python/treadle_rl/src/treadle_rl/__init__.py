@@ -4,6 +4,7 @@
 """
 
 from ._http import NotReady, TreadleError
+from ._stream import StreamEvent
 from .aio import AsyncBatch, AsyncClient, AsyncJob, AsyncMember
 from .job import Client, Job, JobBatch, JobMember
 from .payload import Payload, PayloadError, Sequence, digest
@@ -47,6 +48,7 @@ __all__ = [
     "Settings",
     "Step",
     "StoredVersion",
+    "StreamEvent",
     "TreadleError",
     "Version",
     "Weights",

@@ -171,8 +171,7 @@ class Link:
         """Sends a request until it is answered, for at most `retry_s` after its first failure."""
         deadline, pause = None, 0.1
         while True:
-            if self.file_token and self._proved is None:
-                self._proved = yield from self._prove(self.file_token)
+            yield from self.prove()
             reply = yield call
             if reply.failure is None:
                 if reply.status < 400:
@@ -181,13 +180,13 @@ class Link:
                 if call.once or reply.status not in RETRIED or error.code in FULL:
                     raise error
             if reply.failure is not None:
-                self._proved = None
+                self.disconnected()
                 unsent = isinstance(reply.failure, (httpx.ConnectError, httpx.ConnectTimeout))
                 if not unsent and (call.once or not call.repeatable):
                     raise error_of(reply)
             now = time.monotonic()
             deadline = now + self.retry_s if deadline is None else deadline
-            seconds = max(pause * random.uniform(0.5, 1.0), _seconds(reply.retry_after))
+            seconds = max(pause * random.uniform(0.5, 1.0), seconds_of(reply.retry_after))
             if now + seconds > deadline:
                 raise error_of(reply)
             yield Pause(seconds)
@@ -217,6 +216,15 @@ class Link:
             if now - began < min(left, 1.0):  # It did not wait: don't ask in a tight loop.
                 yield Pause(0.1)
 
+    def prove(self) -> Steps[None]:
+        """Has the daemon prove that it wrote the token from a file, before that is sent."""
+        if self.file_token and self._proved is None:
+            self._proved = yield from self._prove(self.file_token)
+
+    def disconnected(self) -> None:
+        """A connection broke: at the next one another process may listen."""
+        self._proved = None
+
     def _prove(self, token: str) -> Steps[bool | None]:
         """Whether the daemon proves that it knows a token (`docs/security.md`), if it answers."""
         key, challenge = hashlib.sha256(token.encode()).digest(), secrets.token_hex(16)
@@ -237,7 +245,8 @@ class Link:
         return True
 
 
-def _seconds(retry_after: str) -> float:
+def seconds_of(retry_after: str) -> float:
+    """Seconds that a `Retry-After` names; 0 without one."""
     try:
         return max(0.0, float(retry_after))
     except ValueError:

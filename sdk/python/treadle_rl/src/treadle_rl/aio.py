@@ -26,6 +26,7 @@ from ._http import (
     request_of,
 )
 from ._names import Names
+from ._stream import Follow, StreamEvent, ended_of
 from .payload import Payload
 from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
 from .weights import AsyncWeights
@@ -226,6 +227,28 @@ class AsyncJob:
         while True:
             yield await self.batch(start, rank=rank, of=of)
             start += 1
+
+    async def stream(self, after: str | None = None) -> AsyncIterator[StreamEvent]:
+        """Captured tokens of members while they run, and what becomes of them; without end.
+
+        It begins after the message with the id `after`, or with the members whose tokens are
+        stored. It connects again by itself: each message comes once, in order. What can't go on,
+        because the job was forgotten or the journal lost what was not read, raises `stream_gone`.
+        """
+        follow = Follow(self._calls.link, self._calls.path, after)
+        while True:
+            await self._run(follow.connect())
+            try:
+                async with self.client._http.stream(**follow.request()) as response:
+                    if response.status_code == 200:
+                        async for data in response.aiter_bytes():
+                            for event in follow.feed(data):
+                                yield event
+                    else:
+                        await response.aread()
+                    follow.ended(ended_of(response))
+            except httpx.TransportError as failure:
+                follow.ended(Reply(failure=failure))
 
     async def trained(self, k: int) -> None:
         """The trainer has trained on batch `k`."""
