@@ -14,6 +14,7 @@ mod reports;
 mod shaping;
 mod streams;
 mod tenants;
+mod token_stream;
 mod tokens;
 mod weight_store;
 mod weights;

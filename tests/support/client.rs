@@ -195,7 +195,8 @@ impl Client {
         self.events(response.await.expect("an answer"))
     }
 
-    fn events(&self, response: Response<Incoming>) -> Events {
+    /// The events of a response.
+    pub fn events(&self, response: Response<Incoming>) -> Events {
         assert_eq!(response.status(), StatusCode::OK);
         Events {
             body: response.into_body(),

@@ -5,9 +5,10 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use treadle_auth::{Auth, Caller};
 use treadle_core::training::{Job, State, TrainingEvent};
-use treadle_http::refuse;
+use treadle_http::{OpenStreams, refuse};
 use treadle_model::ClientName;
 use treadle_model::tenant::split;
 use treadle_scheduler::{DriverHandle, DriverStopped};
@@ -37,6 +38,10 @@ pub struct TrainingApp {
     pub room: Arc<PayloadRoom>,
     /// The store of weights, if there is one.
     pub weights: Option<Places>,
+    /// Open event streams.
+    pub streams: Arc<OpenStreams>,
+    /// The last event that is on disk.
+    pub committed: watch::Receiver<u64>,
 }
 
 impl TrainingApp {

@@ -31,6 +31,15 @@ pub(crate) struct CapturedSteps {
     pub(crate) calls: usize,
     /// Kinds of their log-probabilities.
     kinds: BTreeSet<String>,
+    /// What each step is.
+    pub(crate) origins: Vec<Origin>,
+}
+
+/// What a step is: an output of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) call: u64,
+    pub(crate) output: usize,
 }
 
 /// Kinds of log-probabilities that no engine has: it could not be told, and they differ.
@@ -42,13 +51,18 @@ impl CapturedSteps {
     /// to the end, or is of an earlier run; others may build on it.
     fn decode(stored: Vec<(u64, Vec<u8>)>, recorded: &BTreeSet<u64>) -> Result<Self, Unreadable> {
         let (mut earlier, mut steps, mut calls) = (BTreeMap::new(), Vec::new(), 0);
-        let mut kinds = BTreeSet::new();
+        let (mut kinds, mut origins) = (BTreeSet::new(), Vec::new());
         for (number, body) in stored {
             let call = Call::decode(number, &body, &earlier);
             let call = call.map_err(|error| Unreadable(error.to_string()))?;
             earlier.insert(number, call.first_step());
             if recorded.contains(&number) {
                 kinds.insert(call.facts.logprobs.clone());
+                let outputs = 0..call.outputs.len();
+                origins.extend(outputs.map(|output| Origin {
+                    call: number,
+                    output,
+                }));
                 steps.extend(call.into_steps(steps.len() as u64, Delivery::Complete));
                 calls += 1;
             }
@@ -57,6 +71,7 @@ impl CapturedSteps {
             steps,
             calls,
             kinds,
+            origins,
         })
     }
 
@@ -75,7 +90,7 @@ impl CapturedSteps {
         assemble(&self.steps, None)
     }
 
-    fn checked(&self) -> Result<Checked, String> {
+    pub(crate) fn checked(&self) -> Result<Checked, String> {
         Checked::of(self.assembly(), &self.steps, self.calls as u32)
     }
 }

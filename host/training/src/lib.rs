@@ -26,6 +26,7 @@ mod rewards;
 mod sample;
 mod steps;
 mod stored_weights;
+mod stream;
 mod trainer;
 mod waits;
 mod weights;
@@ -47,6 +48,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         open_groups::endpoints(),
         members::endpoints(),
         steps::endpoints(),
+        vec![stream::endpoint()],
         batches::endpoints(),
         weights::endpoints(),
         vec![stored_weights::endpoint()],

@@ -170,6 +170,8 @@ error_codes! {
     TenantBusy = "tenant_busy", 429, "overloaded_error";
     /// The limit on open event streams is reached.
     StreamsFull = "streams_full", 429, "overloaded_error";
+    /// What comes after the offset of a stream is not stored any more.
+    StreamGone = "stream_gone", 410, "invalid_request_error";
     /// The tenant's limit on pending policy questions is reached.
     AskFull = "ask_full", 429, "overloaded_error";
     /// The daemon is at one of its own limits.

@@ -22,7 +22,7 @@ const TURNS: usize = 3;
 const KILLS: u32 = 6;
 
 /// Sends a request until it is answered: daemons die meanwhile.
-async fn insist(
+pub(super) async fn insist(
     client: &Client,
     method: Method,
     path: &str,

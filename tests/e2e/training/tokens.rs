@@ -43,7 +43,7 @@ pub(super) fn step(client: &Client, program: &str, body: Value) -> tokio::task::
 }
 
 /// vLLM's answer to a chat: these tokens, with log-probabilities -0.5, -1.5, ...
-fn vllm(prompt: &[i32], output: &[i32]) -> Value {
+pub(super) fn vllm(prompt: &[i32], output: &[i32]) -> Value {
     let entries = (0..output.len()).map(|n| json!({"token": "t", "logprob": -0.5 - n as f64}));
     json!({"id": "c", "model": "m", "prompt_token_ids": prompt,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"},

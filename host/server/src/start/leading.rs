@@ -419,7 +419,7 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         policies::replay_engine(config)?,
         config.core(),
     );
-    let training = training(config, &driver, &store, &auth, room);
+    let training = training(config, &driver, &store, &auth, room, &streams, &committed);
     Ok(App {
         gateway,
         auth,

@@ -2,11 +2,12 @@
 
 use crate::app::App;
 use std::sync::Arc;
+use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_config::{Config, Role};
 use treadle_engines::LogprobKinds;
 use treadle_gateway::Captures;
-use treadle_http::Upstream;
+use treadle_http::{OpenStreams, Upstream};
 use treadle_runs::weights::weight_places;
 use treadle_scheduler::DriverHandle;
 use treadle_store::{PayloadRoom, Store};
@@ -40,6 +41,8 @@ pub(super) fn training(
     store: &Arc<dyn Store>,
     auth: &Arc<Auth>,
     room: Arc<PayloadRoom>,
+    streams: &Arc<OpenStreams>,
+    committed: &watch::Receiver<u64>,
 ) -> TrainingApp {
     TrainingApp {
         driver: driver.clone(),
@@ -48,6 +51,8 @@ pub(super) fn training(
         runs_actions: config.actions.enabled,
         room,
         weights: weight_places(config),
+        streams: streams.clone(),
+        committed: committed.clone(),
     }
 }
 

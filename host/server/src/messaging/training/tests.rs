@@ -50,6 +50,8 @@ async fn app() -> TrainingApp {
         room: Arc::new(PayloadRoom::new(store.clone(), 1 << 30)),
         store,
         weights: None,
+        streams: Arc::default(),
+        committed: watch::channel(0).1,
     }
 }
 
