@@ -4,3 +4,4 @@ pub mod actions;
 pub mod bench;
 pub mod prediction;
 pub mod pressure;
+pub mod training;

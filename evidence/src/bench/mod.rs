@@ -25,6 +25,7 @@ mod sandboxes;
 mod server;
 mod shell_actions;
 mod simulated;
+mod training;
 mod usage;
 mod weights;
 mod whatif;
@@ -101,6 +102,10 @@ enum Part {
     /// How long sandboxes take until a command has run in them, many at once, and what they leave on
     /// disk (Linux, as root). Takes minutes, and is not part of everything.
     Sandboxes(sandboxes::SandboxesArgs),
+    /// Simulated training runs under the core's machine and its shaping policies, and under what
+    /// `RollArt` and `DARTS` compare with, beside the papers' figures. In virtual time: the same on
+    /// any machine. Takes minutes, and is not part of everything.
+    Training(training::TrainingArgs),
     /// How fast versions of weights are published to a store and pulled by hosts, beside what the
     /// disk does with as many bytes. Takes 25 GB of it, and is not part of everything.
     Weights(weights::WeightsArgs),
@@ -124,6 +129,7 @@ impl BenchArgs {
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
             Some(Part::ShellActions(args)) => args.run(self.quick).await?,
             Some(Part::Sandboxes(args)) => args.run(self.quick).await?,
+            Some(Part::Training(args)) => return args.run(self.quick, self.json).await,
             Some(Part::Weights(args)) => args.run(self.quick).await?,
             Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
@@ -191,6 +197,7 @@ mod tests {
             "x policy --guests elsewhere --json",
             "x actions --grids coding,search --seed 6 --seeds 5 --jobs 2 --json",
             "x actions --policy-config {\"depth\":3} --virtual-time",
+            "x training --parts end_to_end,bias --seed 20 --seeds 5 --tuning-seeds 3 --jobs 2 --json",
             "x prediction --prompts 50 --samples 8 --json",
             "x weights --megabytes 500 --changed-percent 10 --density 50 --hosts 2 --json",
             "x lab --time-scale 10 --seeds 3 --quick --json",
@@ -218,6 +225,8 @@ mod tests {
             "x rollout --jobs 0",
             "x actions --grids chess",
             "x weights --density 0",
+            "x training --parts chess",
+            "x training --seed 1",
             "x actions --policy-config {\"deep\":3}",
             "x actions --decisions --virtual-time",
         ] {
