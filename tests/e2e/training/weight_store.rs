@@ -37,7 +37,10 @@ fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "safetensors")
+        {
             let bytes = std::fs::read(&path).expect("a file");
             let file = SafeTensors::deserialize(&bytes).expect("a checkpoint");
             let read = |(name, view): (String, TensorView<'_>)| (name, view.data().to_vec());
@@ -86,7 +89,11 @@ async fn what_changed_is_published_pulled_proven_and_loaded() {
         // One tensor of three changes from one version to the next.
         save(&path("saved"), [version as u8, 7, 9]);
         let number = version.to_string();
-        weights(client, &["publish", &saved, "--version", &number, "--store"]).await;
+        weights(
+            client,
+            &["publish", &saved, "--version", &number, "--store"],
+        )
+        .await;
         ended(client).await;
         serving(client, version).await;
         for engine in &fixture.engines {
@@ -99,9 +106,16 @@ async fn what_changed_is_published_pulled_proven_and_loaded() {
     let history = weights(client, &["history"]).await;
     let of_each = |field: &str| {
         let versions = history["versions"].as_array().expect("a list");
-        versions.iter().map(|version| version[field].clone()).collect::<Vec<_>>()
+        versions
+            .iter()
+            .map(|version| version[field].clone())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(of_each("base"), [json!(null), json!(1), json!(2)], "{history}");
+    assert_eq!(
+        of_each("base"),
+        [json!(null), json!(1), json!(2)],
+        "{history}"
+    );
     assert_eq!(of_each("tensors"), [3, 1, 1], "{history}");
 
     // A byte that flips in the host's copy is found, and its tensor fetched again.
