@@ -6,6 +6,7 @@ which refuses machines without a GPU, is replaced by one that does nothing.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -122,6 +123,12 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "0" / "weight_v000001", TENSORS)
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receivers that have not come when a send ends do not come later."""
+    monkeypatch.setattr(sending, "GRACE_MS", 100)
+
+
 def shared(*processes: int | None) -> list[str]:
     """Memory of senders that processes have mapped or opened."""
     found = []
@@ -193,6 +200,7 @@ def test_a_receiver_that_fails_is_named(folder: Path, workers: Any, fault: str, 
     assert shared(os.getpid()) == []
 
 
+@pytest.mark.usefixtures("hasty")
 def test_what_is_silent_is_not_waited_for_without_end(folder: Path, workers: Any) -> None:
     silent = workers(0, "hang")
     with (
@@ -214,10 +222,8 @@ def test_what_is_silent_is_not_waited_for_without_end(folder: Path, workers: Any
     assert shared(os.getpid()) == []
 
 
-def test_a_send_that_is_given_up_leaves_no_memory(
-    folder: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sending, "GRACE_MS", 100)
+@pytest.mark.usefixtures("hasty")
+def test_a_send_that_is_given_up_leaves_no_memory(folder: Path, workers: Any) -> None:
     before, worker = set(os.listdir("/dev/shm")), workers()
     with (
         pytest.raises(KeyboardInterrupt),
@@ -281,9 +287,8 @@ def test_what_is_not_whole_is_refused(folder: Path, tmp_path: Path, workers: Any
     assert "ended within tensor" in worker.outcome()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_version_is_not_replaced_while_it_is_sent(folder: Path) -> None:
-    import fcntl
-
     place = folder.parent / ".lock"
     with open(place, "w") as lock:
         with Sender(folder, ["GPU-a"], timeout_s=20), pytest.raises(BlockingIOError):
@@ -318,6 +323,7 @@ SGLANG = ["/pause_generation", "/update_weights_from_ipc", "/continue_generation
 VLLM = ["/pause?mode=keep", "/collective_rpc", "/update_weight_version", "/resume"]
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("engine", "paths"), [("sglang", SGLANG), ("vllm", VLLM)])
 def test_an_engine_is_updated_through_treadle(
     folder: Path, workers: Any, engine: Any, paths: list[str]
