@@ -69,12 +69,28 @@ impl RestPages {
                 Ok((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => {
                     self.has_no[*page as usize] = true;
                 }
-                Ok((status, body)) => rest = page.read(status, &body),
+                Ok((status, body)) => {
+                    rest = page.read(status, &body);
+                    if rest == Some(Rest::Asleep) && is_awake(upstream, url).await {
+                        rest = None;
+                    }
+                }
                 Err(_) => return self.last,
             }
         }
         self.last = rest;
         rest
+    }
+}
+
+/// Whether vLLM's metrics say that it is awake: in 0.32 its page says of an engine that is only
+/// paused that it sleeps.
+async fn is_awake(upstream: &Upstream, url: &str) -> bool {
+    match fetch(upstream, Method::GET, url, "/metrics", None).await {
+        Ok((status, body)) if status.is_success() => {
+            vllm::is_awake(&String::from_utf8_lossy(&body))
+        }
+        _ => false,
     }
 }
 
@@ -120,9 +136,22 @@ mod tests {
         let awake = ("/is_sleeping", "200 OK", r#"{"is_sleeping":false}"#);
         let paused = ("/is_paused", "200 OK", r#"{"is_paused":true}"#);
         let not_ready = ("/ready", "503 No", "");
+        let metrics = |text| ("/metrics", "200 OK", text);
+        let resident = metrics("vllm:engine_sleep_state{sleep_state=\"awake\"} 1.0\n");
+        let offloaded = metrics("vllm:engine_sleep_state{sleep_state=\"awake\"} 0.0\n");
         let upstream = Upstream::new(Duration::from_secs(3));
         for (kind, pages, expected) in [
             (EngineKind::Vllm, vec![asleep, paused], Some(Rest::Asleep)),
+            (
+                EngineKind::Vllm,
+                vec![asleep, paused, offloaded],
+                Some(Rest::Asleep),
+            ),
+            (
+                EngineKind::Vllm,
+                vec![asleep, paused, resident],
+                Some(Rest::Paused),
+            ),
             (EngineKind::Vllm, vec![awake, paused], Some(Rest::Paused)),
             (EngineKind::Vllm, vec![paused], Some(Rest::Paused)),
             (EngineKind::Vllm, vec![awake, not_ready], None),

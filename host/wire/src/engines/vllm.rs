@@ -55,6 +55,17 @@ pub fn is_sleeping(body: &[u8]) -> bool {
     flag(body, "is_sleeping")
 }
 
+/// Whether `/metrics` says that all engines of a server are awake. `/is_sleeping` says of one that
+/// is only paused that it sleeps.
+pub fn is_awake(metrics: &str) -> bool {
+    let states = samples(metrics, "vllm:engine_sleep_state");
+    let awake: Vec<f64> = states
+        .filter(|state| state.label("sleep_state").as_deref() == Some("awake"))
+        .map(|state| state.value)
+        .collect();
+    !awake.is_empty() && !awake.contains(&0.0)
+}
+
 /// Reads `/is_paused`.
 pub fn is_paused(body: &[u8]) -> bool {
     flag(body, "is_paused")
@@ -167,6 +178,15 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
     fn whether_it_sleeps_is_read() {
         assert!(is_sleeping(br#"{"is_sleeping":true}"#));
         assert!(is_paused(br#"{"is_paused":true}"#));
+        let states = |one: u8, other: u8| {
+            format!(
+                "vllm:engine_sleep_state{{engine=\"0\",sleep_state=\"awake\"}} {one}.0\n\
+                 vllm:engine_sleep_state{{engine=\"0\",sleep_state=\"discard_all\"}} 0.0\n\
+                 vllm:engine_sleep_state{{engine=\"1\",sleep_state=\"awake\"}} {other}.0\n"
+            )
+        };
+        assert!(is_awake(&states(1, 1)));
+        assert!(!is_awake(&states(0, 1)) && !is_awake(&states(1, 0)) && !is_awake(""));
         for body in [
             r#"{"is_sleeping":false}"#,
             "{}",
