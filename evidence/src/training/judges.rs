@@ -26,8 +26,8 @@ const CALL_S: Spread = Spread::of(0.005, 1.2);
 
 #[derive(Clone, Debug, Default)]
 struct Accelerator {
-    /// When each of its places is free.
-    free_us: [u64; AT_ONCE],
+    /// When each of its places is free, in microseconds.
+    places: [u64; AT_ONCE],
     begun_us: u64,
     busy_until_us: u64,
     busy_us: u64,
@@ -35,13 +35,13 @@ struct Accelerator {
 
 impl Accelerator {
     fn free_place(&self) -> usize {
-        let places = 0..AT_ONCE;
-        places.min_by_key(|place| self.free_us[*place]).unwrap_or(0)
+        let all = 0..AT_ONCE;
+        all.min_by_key(|place| self.places[*place]).unwrap_or(0)
     }
 
     fn take(&mut self, from_us: u64, until_us: u64) {
         let place = self.free_place();
-        self.free_us[place] = until_us;
+        self.places[place] = until_us;
         self.busy_us += until_us.saturating_sub(from_us.max(self.busy_until_us));
         self.busy_until_us = self.busy_until_us.max(until_us);
     }
@@ -82,7 +82,7 @@ impl Pool {
         if self.judges == Judges::Serverless {
             let called_us = now_us + (stream.lognormal(CALL_S).min(2.1) * 1e6) as u64;
             self.retire(called_us);
-            let has_room = |of: &Accelerator| of.free_us[of.free_place()] <= called_us;
+            let has_room = |of: &Accelerator| of.places[of.free_place()] <= called_us;
             let at = self.all.iter().position(has_room).unwrap_or_else(|| {
                 self.all.push(Accelerator {
                     begun_us: called_us,
@@ -93,7 +93,7 @@ impl Pool {
             self.all[at].take(called_us, called_us + takes_us);
             return called_us + takes_us;
         }
-        let first_free = |of: &Accelerator| of.free_us[of.free_place()];
+        let first_free = |of: &Accelerator| of.places[of.free_place()];
         let at = (0..self.all.len()).min_by_key(|at| first_free(&self.all[*at]));
         let Some(judge) = at.and_then(|at| self.all.get_mut(at)) else {
             return now_us + takes_us;
