@@ -2,13 +2,14 @@
 //!
 //! This crate parses and prints; it does no IO, keeps no clock and knows no HTTP library.
 //! It is on the path of every request, so bodies are read in one pass into borrowed structs
-//! and never into a tree of values.
+//! and never into a tree of values; those of training jobs that feed tokens are ([`history`]).
 
 pub mod elided;
 pub mod endpoint;
 pub mod engines;
 pub mod error;
 pub mod error_event;
+pub mod history;
 pub mod insert_field;
 pub mod prefix_index;
 pub mod request;

@@ -42,6 +42,28 @@ struct StreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
+/// The form of a completion.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Form {
+    Text,
+    Chat,
+    /// A chat that is answered in one piece.
+    WholeChat,
+}
+
+impl Form {
+    /// Whether this kind of engine is asked for it in one piece. Streams of llama.cpp lack the stop
+    /// token, and with tools it refuses log-probabilities in them. SGLang's lack log-probabilities of
+    /// tokens without text, such as the stop token, unless the server has a parser.
+    fn is_whole_at(self, engine: EngineKind) -> bool {
+        match engine {
+            EngineKind::Llamacpp => true,
+            EngineKind::Sglang => self != Self::Text,
+            EngineKind::Vllm | EngineKind::Openai => self == Self::WholeChat,
+        }
+    }
+}
+
 impl Fields<'_> {
     /// A field that hides tokens, or answers others than those that were sampled.
     fn obstacle(&self) -> Option<&'static str> {
@@ -73,8 +95,8 @@ impl TokenRequest {
     ) -> Result<Self, NotCaptured> {
         match (endpoint, engine) {
             (_, EngineKind::Openai) => Err(NotCaptured::Engine("openai")),
-            (Endpoint::ChatCompletions, _) => Self::ask_openai(engine, body, streams, true),
-            (Endpoint::Completions, _) => Self::ask_openai(engine, body, streams, false),
+            (Endpoint::ChatCompletions, _) => Self::ask_openai(engine, body, streams, Form::Chat),
+            (Endpoint::Completions, _) => Self::ask_openai(engine, body, streams, Form::Text),
             (Endpoint::VllmGenerate, EngineKind::Vllm) => ask_vllm(body),
             (Endpoint::SglangGenerate, EngineKind::Sglang) => ask_sglang(body),
             (Endpoint::VllmGenerate | Endpoint::SglangGenerate, _) => {
@@ -86,27 +108,32 @@ impl TokenRequest {
         }
     }
 
+    /// The request of a chat that also asks for tokens, and for the whole answer.
+    ///
+    /// # Errors
+    /// [`NotCaptured`] if they can't be had.
+    pub fn ask_whole(engine: EngineKind, body: &[u8], streams: bool) -> Result<Self, NotCaptured> {
+        match engine {
+            EngineKind::Openai => Err(NotCaptured::Engine("openai")),
+            _ => Self::ask_openai(engine, body, streams, Form::WholeChat),
+        }
+    }
+
     /// A chat or text completion of OpenAI's API.
     fn ask_openai(
         engine: EngineKind,
         body: &[u8],
         streams: bool,
-        is_chat: bool,
+        form: Form,
     ) -> Result<Self, NotCaptured> {
+        let is_chat = form != Form::Text;
         let fields: Fields<'_> =
             serde_json::from_slice(body).map_err(|_| NotCaptured::Malformed)?;
         if let Some(field) = fields.obstacle() {
             return Err(NotCaptured::Field(field));
         }
         let asks = |field: Option<&RawValue>| field.is_some_and(|f| f.get() != "false");
-        // Streams of llama.cpp lack the stop token, and with tools it refuses log-probabilities in
-        // them. SGLang's lack log-probabilities of tokens without text, such as the stop token,
-        // unless the server has a parser.
-        let is_played = match engine {
-            EngineKind::Llamacpp => streams,
-            EngineKind::Sglang => streams && is_chat,
-            EngineKind::Vllm | EngineKind::Openai => false,
-        };
+        let is_played = streams && form.is_whole_at(engine);
         let options = fields.stream_options.map(RawValue::get);
         let options = options.and_then(|text| serde_json::from_str::<StreamOptions>(text).ok());
         let options = options.unwrap_or_default();

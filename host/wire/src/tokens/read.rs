@@ -304,6 +304,7 @@ impl TokenReader {
             if hidden.ids {
                 hide("token_ids", choice.token_ids, nulls);
                 hide("response_token_ids", choice.response_token_ids, false);
+                hide("weight_versions", choice.weight_versions, false);
             }
             if hidden.logprobs {
                 hide("logprobs", choice.logprobs, scores_are_null);

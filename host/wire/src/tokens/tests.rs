@@ -18,6 +18,23 @@ fn asked(request: &TokenRequest) -> Value {
     serde_json::from_slice(&request.body).expect("a request is JSON")
 }
 
+/// An answer that a later request continues by its tokens is needed whole.
+#[test]
+fn a_chat_can_be_asked_for_in_one_piece() {
+    let stream = json!({"m": 1, "stream": true, "stream_options": {"include_usage": true}});
+    let stream = stream.to_string();
+    for engine in [EngineKind::Vllm, EngineKind::Sglang] {
+        let request = TokenRequest::ask_whole(engine, stream.as_bytes(), true);
+        let request = request.expect("it can be captured");
+        let expected = json!({"m": 1, "stream": false, "logprobs": true, "return_token_ids": true});
+        assert_eq!((asked(&request), request.is_played), (expected, true));
+    }
+    let request = TokenRequest::ask_whole(EngineKind::Vllm, b"{}", false);
+    assert!(!request.expect("it can be captured").is_played);
+    let other = TokenRequest::ask_whole(EngineKind::Openai, b"{}", false);
+    assert_eq!(other.err(), Some(NotCaptured::Engine("openai")));
+}
+
 #[test]
 fn each_kind_of_engine_is_asked_in_its_own_way() {
     let usage = json!({"include_usage": true});
