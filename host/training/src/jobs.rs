@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
 use treadle_core::training::{
-    Account, Capture, End, Job, JobSettings, Outcomes, Stale, Tally, TrainingEvent,
+    Account, Capture, End, History, Job, JobSettings, Outcomes, Stale, Tally, TrainingEvent,
 };
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
@@ -65,6 +65,9 @@ struct TrainingSettings {
     /// What is captured: none, or tokens. With tokens a group is ready only when each member has a
     /// sample.
     capture: String,
+    /// Which prompts continue captured answers: as_sent, what the template makes of the client's
+    /// messages; or as_sampled, the answer's own tokens if possible.
+    history: String,
     /// Seconds after which a member that its client samples is lost; at most a week.
     member_timeout_s: u64,
     /// An action that computes the rewards that clients don't report; docs/training.md has its form.
@@ -97,6 +100,10 @@ impl TrainingSettings {
             redundancy_max: settings.redundancy_max,
             rewarded: settings.rewarded,
             capture: capture_text(settings.capture).to_owned(),
+            history: match settings.history {
+                History::AsSent => "as_sent".to_owned(),
+                History::AsSampled => "as_sampled".to_owned(),
+            },
             member_timeout_s: settings.member_timeout_s,
             reward: settings
                 .reward

@@ -39,6 +39,8 @@ export interface TrainingSettings {
   rewarded: boolean;
   /** What is captured of requests that treadle forwards. */
   capture: "none" | "tokens";
+  /** Which prompts continue captured answers. */
+  history: "as_sent" | "as_sampled";
   member_timeout_s: number;
   /** The action that computes rewards. */
   reward?: object;

@@ -49,7 +49,7 @@ pub use group::{CAPTURED_MAX, End, Group, Member, Place, Report, Reward};
 pub use job::{Batch, Job, Wait};
 pub use lost::Lost;
 pub use settings::{
-    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S,
+    BATCH_GROUPS_MAX, Capture, GROUP_SIZE_MAX, History, JobSettings, LAG_MAX, MEMBER_TIMEOUT_MAX_S,
     REDUNDANCY_MOST, Stale,
 };
 pub use shape::{

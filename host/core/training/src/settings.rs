@@ -49,6 +49,27 @@ pub enum Capture {
     Tokens,
 }
 
+/// Which prompt an engine gets that continues a captured answer.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum History {
+    /// What the template makes of the client's messages.
+    #[default]
+    AsSent,
+    /// The tokens of the answer as they were sampled, if possible.
+    AsSampled,
+}
+
+impl History {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde calls it with a reference"
+    )]
+    fn is_as_sent(&self) -> bool {
+        *self == Self::AsSent
+    }
+}
+
 /// What a training run is made of. Lags and versions count training steps: version `n` is what
 /// training on batch `n` made, and batch `k` is trained on version `k - 1`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -77,6 +98,9 @@ pub struct JobSettings {
     pub rewarded: bool,
     /// What is captured; without it members need no sample.
     pub capture: Capture,
+    /// Which prompts continue captured answers.
+    #[serde(skip_serializing_if = "History::is_as_sent")]
+    pub history: History,
     /// Rewards are computed of all members of a group together.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub judged_together: bool,
@@ -101,6 +125,7 @@ impl Default for JobSettings {
             redundancy_max: REDUNDANCY_MAX,
             rewarded: true,
             capture: Capture::None,
+            history: History::AsSent,
             judged_together: false,
             member_timeout_s: 3_600,
             reward: None,
@@ -125,7 +150,7 @@ impl JobSettings {
         self.capture == Capture::Tokens
     }
 
-    /// The first number that is out of its bounds, with these. More batches begun ahead than
+    /// The first number that is out of its bounds, with these, or settings that contradict each other. More batches begun ahead than
     /// `lag_max` allows are as many as it allows.
     pub fn problem(&self) -> Option<String> {
         let numbers = [
@@ -158,7 +183,14 @@ impl JobSettings {
         let out = numbers
             .iter()
             .find(|(_, value, min, max)| value < min || value > max);
-        out.map(|(name, value, min, max)| format!("`{name}` is {value}; give {min} to {max}"))
+        let out =
+            out.map(|(name, value, min, max)| format!("`{name}` is {value}; give {min} to {max}"));
+        let feeds = self.history == History::AsSampled && !self.captured();
+        out.or_else(|| {
+            let cause = "`history` is as_sampled, which needs captured tokens; set `capture` to \
+                         tokens";
+            feeds.then(|| cause.to_owned())
+        })
     }
 
     /// The oldest version whose tokens batch `batch` may hold; 0 if any may.

@@ -4,7 +4,7 @@ use super::DriverHandle;
 use crate::recording::DriverStopped;
 use std::collections::BTreeMap;
 use treadle_core::Core;
-use treadle_core::training::MemberRef;
+use treadle_core::training::{History, MemberRef};
 use treadle_core::weights::{Holding, Phase, Weights};
 use treadle_model::WorkerId;
 
@@ -18,6 +18,8 @@ pub struct CapturedVersion {
     pub held: Vec<u64>,
     /// Versions of the lineage by the names that engines have for them.
     pub named: BTreeMap<Box<str>, u64>,
+    /// Which prompts its job wants to continue captured answers.
+    pub history: History,
 }
 
 impl CapturedVersion {
@@ -42,6 +44,7 @@ impl CapturedVersion {
         let known = known.filter(own).chain(held.iter().copied());
         Some(Self {
             version: job.version,
+            history: job.settings.history,
             held: held.iter().map(|weights| weights.version).collect(),
             named: known
                 .map(|weights| (weights.name.clone(), weights.version))

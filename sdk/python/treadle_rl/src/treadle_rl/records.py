@@ -38,6 +38,7 @@ class Settings:
     redundancy_max: int = 2
     rewarded: bool = True
     capture: Literal["none", "tokens"] = "none"
+    history: Literal["as_sent", "as_sampled"] = "as_sent"
     member_timeout_s: int = 3600
     model: str | None = None
 
