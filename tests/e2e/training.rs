@@ -5,6 +5,7 @@ mod captured_kills;
 mod characters;
 mod groups;
 mod harness;
+mod history;
 mod kills;
 mod messages;
 mod native;

@@ -1,5 +1,6 @@
 //! Captured calls of training runs: stored, then on record, then their clients get the last byte.
 
+use crate::held::HeldAnswers;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -33,6 +34,8 @@ pub struct Captures {
     pub(crate) driver: DriverHandle,
     /// Kinds of engines' log-probabilities.
     pub kinds: Arc<LogprobKinds>,
+    /// Answers that are continued by their tokens.
+    pub(crate) held: HeldAnswers,
     room: Arc<PayloadRoom>,
     rows: UnboundedSender<Row>,
     bases: [Mutex<Bases>; PARTS],
@@ -63,7 +66,7 @@ impl Bases {
     }
 
     fn forget(&mut self, job: &str) {
-        let start = format!("{job}\0");
+        let start = start_of(job);
         let own = self.programs.keys().filter(|key| key.starts_with(&start));
         let own: Vec<Box<str>> = own.cloned().collect();
         for key in own {
@@ -97,6 +100,7 @@ impl Captures {
         Arc::new(Self {
             driver,
             kinds,
+            held: HeldAnswers::default(),
             room,
             rows,
             bases: Default::default(),
@@ -140,6 +144,7 @@ impl Captures {
                 .unwrap_or_else(PoisonError::into_inner)
                 .forget(job);
         }
+        self.held.forget(&start_of(job));
     }
 
     /// Puts on record that a step of a member was not captured.
@@ -202,8 +207,13 @@ impl Captures {
 }
 
 /// A program may have the name of one in another job.
-fn key_of(member: &MemberRef) -> String {
-    format!("{}\0{}", member.job, member.program)
+pub(crate) fn key_of(member: &MemberRef) -> String {
+    start_of(&member.job) + &member.program
+}
+
+/// What the keys of a job's programs begin with.
+fn start_of(job: &str) -> String {
+    format!("{job}\0")
 }
 
 /// Bytes as hexadecimal text.

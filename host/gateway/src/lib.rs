@@ -11,6 +11,7 @@ mod excerpt;
 mod forward;
 mod guard;
 mod headers;
+mod held;
 mod identity;
 mod metrics;
 mod model_names;

@@ -1,7 +1,8 @@
 //! Metrics of the gateway.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use treadle_http::{Exposition, Histogram};
 use treadle_scheduler::JournalStatistics;
@@ -16,6 +17,8 @@ pub struct Metrics {
     latency: Histogram,
     attempts_failed: AtomicU64,
     interruptions: AtomicU64,
+    /// Steps of jobs whose history is `as_sampled`, by how they were sent.
+    histories: Mutex<BTreeMap<&'static str, u64>>,
     /// Statistics of the journal's rows.
     pub journal: Arc<JournalStatistics>,
 }
@@ -40,6 +43,18 @@ impl Metrics {
     /// Counts a step that was interrupted to be resumed later.
     pub fn step_interrupted(&self) {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a captured step of a job whose history is `as_sampled`, if it has one: `how` it was
+    /// sent.
+    pub fn continued(&self, how: &'static str) {
+        if !how.is_empty() {
+            let histories = self.histories.lock();
+            *histories
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(how)
+                .or_default() += 1;
+        }
     }
 
     /// Renders the metrics in Prometheus' text format.
@@ -77,6 +92,17 @@ impl Metrics {
             "Steps that were interrupted at their engines to be resumed later.",
             self.interruptions.load(Ordering::Relaxed),
         );
+        let name = "treadle_training_history_total";
+        text.head(
+            name,
+            "counter",
+            "Captured steps of jobs with `history` as_sampled that continue an answer, by how they \
+             were sent: as_sampled, or why not.",
+        );
+        let histories = self.histories.lock();
+        for (how, steps) in &*histories.unwrap_or_else(PoisonError::into_inner) {
+            text.row(name, &format!("history=\"{how}\""), *steps);
+        }
         text.counter(
             "treadle_journal_refused_records_total",
             "Rows that were dropped because the store could not hold them; the log names them.",

@@ -75,6 +75,9 @@ pub struct CallFacts {
     pub logprobs: String,
     /// Text of the first output, without thinking and calls.
     pub text: String,
+    /// Whether it continued an answer by its tokens, if its job wants that; else why not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub history: String,
 }
 
 /// The engine that reports 0 for tokens that it drafted and did not score.

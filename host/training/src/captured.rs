@@ -27,6 +27,8 @@ const READ_AT_ONCE: usize = 64;
 /// The steps of a program that were captured, numbered by their places.
 pub(crate) struct CapturedSteps {
     pub(crate) steps: Vec<Step>,
+    /// How each continued an earlier answer, if its job has them continued by their tokens.
+    pub(crate) histories: Vec<String>,
     /// Calls that they were, each with one output or more.
     pub(crate) calls: usize,
     /// Kinds of their log-probabilities.
@@ -51,7 +53,8 @@ impl CapturedSteps {
     /// to the end, or is of an earlier run; others may build on it.
     fn decode(stored: Vec<(u64, Vec<u8>)>, recorded: &BTreeSet<u64>) -> Result<Self, Unreadable> {
         let (mut earlier, mut steps, mut calls) = (BTreeMap::new(), Vec::new(), 0);
-        let (mut kinds, mut origins) = (BTreeSet::new(), Vec::new());
+        let (mut kinds, mut histories) = (BTreeSet::new(), Vec::new());
+        let mut origins = Vec::new();
         for (number, body) in stored {
             let call = Call::decode(number, &body, &earlier);
             let call = call.map_err(|error| Unreadable(error.to_string()))?;
@@ -63,12 +66,14 @@ impl CapturedSteps {
                     call: number,
                     output,
                 }));
+                histories.extend(call.outputs.iter().map(|_| call.facts.history.clone()));
                 steps.extend(call.into_steps(steps.len() as u64, Delivery::Complete));
                 calls += 1;
             }
         }
         Ok(Self {
             steps,
+            histories,
             calls,
             kinds,
             origins,

@@ -92,6 +92,11 @@ struct MemberStep {
     media: Vec<StepMedium>,
     /// complete or unknown: whether its client got the whole answer.
     delivery: &'static str,
+    /// If `history` of the job is as_sampled and it continues an answer: as_sampled, or why it was
+    /// sent as its client sent it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    history: String,
 }
 
 /// Sampled tokens and the weights that sampled them.
@@ -192,6 +197,8 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
     let assembly = captured.assembly();
     let excluded = assembly.excluded.into_iter();
     let breaks = assembly.breaks.into_iter();
+    let logprobs = captured.logprobs().to_owned();
+    let steps = captured.steps.into_iter().zip(captured.histories);
     MemberSteps {
         program: program.to_string(),
         group: located.at.group.into(),
@@ -199,7 +206,7 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
         reward: member.reward.map(treadle_core::training::Reward::get),
         incomplete: member.incomplete.map(String::from),
         sample: member.sample.map(String::from),
-        logprobs: captured.logprobs().to_owned(),
+        logprobs,
         sequences: assembly
             .sequences
             .into_iter()
@@ -217,12 +224,14 @@ fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> Mem
                 kind: kind.name(),
             })
             .collect(),
-        steps: captured.steps.into_iter().map(MemberStep::of).collect(),
+        steps: steps
+            .map(|(step, history)| MemberStep::of(step, history))
+            .collect(),
     }
 }
 
 impl MemberStep {
-    fn of(step: Step) -> Self {
+    fn of(step: Step, history: String) -> Self {
         let versions = step.versions.iter().map(|span| StepSpan {
             start: span.start,
             end: span.end,
@@ -246,6 +255,7 @@ impl MemberStep {
                 Delivery::Complete => "complete",
                 Delivery::Broken | Delivery::Unknown => "unknown",
             },
+            history,
         }
     }
 }

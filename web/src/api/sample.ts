@@ -29,6 +29,8 @@ export interface MemberStep {
   version: number;
   /** Whether its client got the whole answer: complete or unknown. */
   delivery: string;
+  /** Whether it continued an answer by its tokens, if its job wants that; else why not. */
+  history?: string;
 }
 
 export interface StepSequence {

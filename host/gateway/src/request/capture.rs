@@ -1,13 +1,16 @@
 //! A step of a training run whose tokens are captured: its engine is asked for them, its client
 //! does not see them, and they are stored before it has the end of its answer.
 
+use super::as_sampled::History;
+use super::attempt::Answer;
+use super::cause::Cause;
 use super::first_event::is_whole_event;
 use super::generate::{Call, GatewayState};
 use super::media::media_of;
 use super::native::Pieces;
 use super::scores::Engine;
 use super::versions::Served;
-use crate::captures::Captures;
+use crate::captures::{Captures, key_of};
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -16,12 +19,13 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::Principal;
+use treadle_core::training;
 use treadle_core::training::MemberRef;
 use treadle_model::{EngineKind, StepId, WorkerId};
 use treadle_samples::{CallFacts, Output, Span, places_of_media};
 use treadle_scheduler::{CapturedVersion, Dispatch};
 use treadle_wire::{
-    LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
+    Endpoint, LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
 };
 
 /// Longest answer to the request for a prompt's tokens.
@@ -43,6 +47,8 @@ pub(super) struct Capture {
     engine: EngineKind,
     media: Vec<String>,
     reader: TokenReader,
+    /// Of a job whose history is fed as it was sampled.
+    history: Option<History>,
     app: Arc<GatewayState>,
     /// The engine's address.
     url: Arc<str>,
@@ -70,7 +76,14 @@ pub(super) async fn capture_of(
         // It began at an engine that gives no tokens, which is on record.
         return None;
     }
-    let asked = TokenRequest::ask(call.endpoint, dispatch.engine, &call.body, call.head.stream);
+    let is_chat = call.endpoint == Endpoint::ChatCompletions;
+    let is_fed = is_chat && begun.history == training::History::AsSampled;
+    let history = is_fed.then(|| History::of(&call.body)).flatten();
+    let (engine, streams) = (dispatch.engine, call.head.stream);
+    let asked = match history {
+        Some(_) => TokenRequest::ask_whole(engine, &call.body, streams),
+        None => TokenRequest::ask(call.endpoint, engine, &call.body, streams),
+    };
     let asked = match asked {
         Ok(asked) => asked,
         Err(error) => {
@@ -89,6 +102,7 @@ pub(super) async fn capture_of(
         engine: dispatch.engine,
         media: media_of(&call.body),
         reader: asked.reader,
+        history,
         app: call.app.clone(),
         url: dispatch.url.clone(),
         scanner: SseScanner::new(call.app.answer_bytes_max),
@@ -98,8 +112,32 @@ pub(super) async fn capture_of(
 }
 
 impl Capture {
+    /// The answer to a prompt that continues an earlier answer by its tokens; `None` if the request
+    /// is to be sent as it is.
+    pub(super) async fn continued(
+        &mut self,
+        call: &Call,
+        dispatch: &Dispatch,
+    ) -> Result<Option<Answer>, Cause> {
+        let Some(history) = &mut self.history else {
+            return Ok(None);
+        };
+        let key = key_of(&self.member);
+        let answer = history.continued(call, dispatch, &key, &self.request);
+        match answer.await? {
+            Ok(answer) => Ok(answer),
+            Err(lost) => {
+                self.captures.failed(&self.member, &lost).await;
+                Ok(None)
+            }
+        }
+    }
+
     /// The client's part of a whole answer.
     pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
+        if let Some(history) = &mut self.history {
+            history.read(&body);
+        }
         let shown = self.reader.whole(&body);
         shown.map_or(body, Bytes::from)
     }
@@ -194,13 +232,25 @@ impl Capture {
                 engine: self.engine.to_string(),
                 logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
+                history: String::new(),
             },
         };
+        if let Some(history) = &self.history {
+            let how = history.how(&call.prompt);
+            self.app.metrics.continued(how);
+            how.clone_into(&mut call.facts.history);
+        }
         call.check()?;
         let kept = self
             .captures
             .keep(&self.member, self.step, &self.principal, &call);
-        kept.await
+        kept.await?;
+        let said = self.history.as_ref().and_then(History::said);
+        if let (Some(said), [output]) = (said, &*call.outputs) {
+            let context = [&*call.prompt, &*output.ids].concat();
+            self.captures.held.put(&key_of(&self.member), said, context);
+        }
+        Ok(())
     }
 
     /// What the engine had when the step was sent there, and what it has now.

@@ -20,9 +20,13 @@ pub(super) struct CapturedAnswer {
 pub(super) async fn captured(
     call: &Call,
     dispatch: &Dispatch,
-    capture: Capture,
+    mut capture: Capture,
 ) -> Result<CapturedAnswer, Cause> {
-    let answer = exchange_within(call, dispatch, &capture.request).await?;
+    let continued = Box::pin(capture.continued(call, dispatch)).await?;
+    let answer = match continued {
+        Some(answer) => answer,
+        None => exchange_within(call, dispatch, &capture.request).await?,
+    };
     if let Answer::Whole(parts, body) = &answer
         && (is_rejection(parts.status) || parts.status.is_server_error())
     {

@@ -1,5 +1,6 @@
 //! Handling of generation requests: identify, schedule, forward, and relay the response.
 
+mod as_sampled;
 mod attempt;
 mod begin;
 mod capture;

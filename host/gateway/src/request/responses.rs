@@ -150,7 +150,11 @@ impl ResponsesCall {
 impl Call {
     /// The same step as a chat completion.
     pub(super) fn as_chat(&self, body: Bytes) -> Self {
-        let endpoint = Endpoint::ChatCompletions;
+        self.at(Endpoint::ChatCompletions, body)
+    }
+
+    /// The same step at another path of its engine.
+    pub(super) fn at(&self, endpoint: Endpoint, body: Bytes) -> Self {
         let mut head = self.head.clone();
         head.include_usage = true;
         Self {

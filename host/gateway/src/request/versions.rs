@@ -79,6 +79,7 @@ mod tests {
             version,
             held: held.to_vec(),
             named: named.iter().map(|(name, n)| ((*name).into(), *n)).collect(),
+            ..CapturedVersion::default()
         }
     }
 
