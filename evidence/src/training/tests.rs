@@ -70,7 +70,8 @@ fn check(system: &System, outcome: &Outcome) {
         conserved.groups_submitted, conserved.groups_accounted,
         "{what}"
     );
-    assert_eq!(outcome.trained.count, 6 * 4 * 4, "{what}");
+    // A seventh batch may have been cut when the sixth was trained.
+    assert!([6 * 8, 7 * 8].contains(&outcome.trained.count), "{what}");
     if let Bound::Lag { lag, .. } = system.bound {
         assert!(outcome.lag_max <= lag, "{what}: {}", outcome.lag_max);
         // After so many returns a prompt is waited for.
