@@ -254,8 +254,8 @@ impl Contexts {
             .into_iter()
             .rev()
             .map(|same| {
-                let continued = same.iter().filter(|i| continues(**i));
-                continued.copied().collect::<Vec<usize>>()
+                let following = same.iter().filter(|i| continues(**i));
+                following.copied().collect::<Vec<usize>>()
             })
             .find(|same| !same.is_empty())
             .unwrap_or_default()
