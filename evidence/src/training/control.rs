@@ -74,12 +74,12 @@ impl Control {
             },
         );
         if control.shaper.is_some() {
-            let mut shaped = BoundJobs::default();
-            shaped.scopes.insert(EVERYONE.into(), true);
+            let mut everyone = BoundJobs::default();
+            everyone.scopes.insert(EVERYONE.into(), true);
             let bound = Notice::PoliciesBound {
                 ranked: BoundJobs::default(),
                 placed: BoundJobs::default(),
-                shaped,
+                shaped: everyone,
             };
             control.notice(0, &bound);
         }

@@ -190,7 +190,9 @@ impl<'a> Course<'a> {
                     TrainingCommand::AdmitMember { program, surplus } => {
                         self.admitted(&program, surplus);
                     }
-                    TrainingCommand::DropMember { program, running } => {
+                    TrainingCommand::DropMember {
+                        program, running, ..
+                    } => {
                         if running {
                             self.ended_by_core(&program);
                         }
@@ -200,6 +202,7 @@ impl<'a> Course<'a> {
                         self.feed();
                     }
                     TrainingCommand::AskShaping { .. }
+                    | TrainingCommand::Record { .. }
                     | TrainingCommand::ScoreMember { .. }
                     | TrainingCommand::AssembleMember { .. } => {}
                 }

@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(held.context("1", &asked(1)), Err(AsSent::NotHeld));
         assert!(held.context("0", &asked(1)).is_ok());
         assert!(held.context("4", &asked(1)).is_ok());
-        for number in 0..40 {
-            held.put("4", said(number), vec![9, number as i32]);
+        for number in 0..40_u8 {
+            held.put("4", said(number.into()), vec![9, number.into()]);
         }
         let sizes = |state: &mut State| state.programs["4"].sequences.len();
         assert_eq!(held.change(sizes), SEQUENCES_MAX);

@@ -57,7 +57,7 @@ impl Toy {
         let messages = request["messages"].as_array().expect("messages");
         let mut ids = Vec::new();
         if self.counts {
-            ids.push(messages.len() as i32);
+            ids.push(i32::try_from(messages.len()).expect("a few"));
         }
         for message in messages {
             let role = message["role"].as_str().expect("a role");
@@ -310,13 +310,13 @@ const fn toy(toy: Toy, lacks: &'static str) -> Toy {
 
 const CHANGES: [Change; 14] = [
     ("edited", VLLM, |r| {
-        r["messages"][0]["content"] = "be long".into()
+        r["messages"][0]["content"] = "be long".into();
     }),
     ("not_held", VLLM, |r| {
-        r["messages"][2]["content"] = "no".into()
+        r["messages"][2]["content"] = "no".into();
     }),
     ("tools", VLLM, |r| {
-        r["tools"] = json!([{"type": "function"}])
+        r["tools"] = json!([{"type": "function"}]);
     }),
     ("settings", VLLM, |r| r["reasoning_effort"] = "low".into()),
     ("several", VLLM, |r| r["n"] = 2.into()),

@@ -31,12 +31,12 @@ async fn talk(client: &Client, engine: &mut RawEngine, program: &str, reply: &Va
     sent.await.expect("it ends").ok();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn chunks_of_a_member_come_before_its_end_and_resume_at_every_offset() {
-    let mut engine = RawEngine::start().await;
-    let fixture = gateway(&engine, EngineChoice::Vllm).await;
-    let client = &fixture.client;
-    let mut stream = Stream::open(client, "").await;
+/// Steps of a member that runs, and what a stream says of them as they come.
+async fn streamed_steps(
+    client: &Client,
+    engine: &mut RawEngine,
+    stream: &mut Stream,
+) -> Vec<Message> {
     let begins = |why: &str, sequence: usize| json!({"why": why, "sequence": sequence});
     let talks = [
         (vec![1, 2, 3], vec![4, 5], Some(begins("first", 0)), 0),
@@ -58,7 +58,7 @@ async fn chunks_of_a_member_come_before_its_end_and_resume_at_every_offset() {
     ];
     let mut seen = Vec::new();
     for (prompt, output, begins, start) in &talks {
-        talk(client, &mut engine, "p", &vllm(prompt, output)).await;
+        talk(client, engine, "p", &vllm(prompt, output)).await;
         let mut sequence = 0;
         if let Some(expected) = begins {
             let begun = stream.next().await;
@@ -84,6 +84,11 @@ async fn chunks_of_a_member_come_before_its_end_and_resume_at_every_offset() {
         let steps = get(client, "/members/p/steps").await.ok();
         assert_eq!(steps["end"], Value::Null, "{steps}");
     }
+    seen
+}
+
+/// What a stream says of the member's end, and of the batch that it is in.
+async fn streamed_end(client: &Client, stream: &mut Stream) -> [Message; 2] {
     release(client, "p").await;
     batch(client, 1).await;
     let ended = stream.next().await;
@@ -105,7 +110,17 @@ async fn chunks_of_a_member_come_before_its_end_and_resume_at_every_offset() {
     let served = stream.next().await;
     let expected = json!({"batch": 1, "group": "a", "programs": ["p"], "groups": 1});
     assert_eq!((&*served.kind, &served.data), ("batch", &expected));
-    seen.extend([ended, served]);
+    [ended, served]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_of_a_member_come_before_its_end_and_resume_at_every_offset() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let mut stream = Stream::open(client, "").await;
+    let mut seen = streamed_steps(client, &mut engine, &mut stream).await;
+    seen.extend(streamed_end(client, &mut stream).await);
 
     assert!(seen.is_sorted_by_key(Message::place));
     for (at, message) in seen.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The plan of a training run's simulation: everything that its seed decides in advance.
 
-use treadle_core::training::{Capture, JobSettings, Stale};
+use treadle_core::training::{Capture, History, JobSettings, Stale};
 use treadle_dst_outcome::Stream;
 
 pub(super) const SECOND_US: u64 = 1_000_000;
@@ -160,6 +160,7 @@ fn settings(s: &mut Stream) -> JobSettings {
         judged_together: judged && s.percent(40),
         member_timeout_s: s.between(30, 120),
         redundancy_max: 2,
+        history: History::AsSent,
         reward: judged.then(|| r#"{"policy":true}"#.into()),
     }
 }

@@ -135,13 +135,12 @@ impl History {
         if prompt.is_sent {
             return Ok(None);
         }
-        let answer = match &prompt.generation {
-            Some(generation) => generated(call, dispatch, generation, &prompt).await?,
-            None => {
-                let ids = ("input_ids", format!("{:?}", prompt.ids));
-                let body = insert_fields(request, &[ids]).ok_or(AsSent::Refused)?;
-                taken(exchange_within(call, dispatch, &body.into()).await)?
-            }
+        let answer = if let Some(generation) = &prompt.generation {
+            generated(call, dispatch, generation, &prompt).await?
+        } else {
+            let ids = ("input_ids", format!("{:?}", prompt.ids));
+            let body = insert_fields(request, &[ids]).ok_or(AsSent::Refused)?;
+            taken(exchange_within(call, dispatch, &body.into()).await)?
         };
         Ok(Some(answer))
     }

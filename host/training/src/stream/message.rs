@@ -235,8 +235,8 @@ mod tests {
         };
         let step = Step {
             number: 7,
-            prompt: (0..prompt as i32).collect(),
-            output: (0..output as i32).map(|n| -n).collect(),
+            prompt: (0..).take(prompt).collect(),
+            output: (0..).take(output).map(|n: i32| -n).collect(),
             logprobs: (0..output).map(|n| n as f32 / 7.0).collect(),
             versions: vec![span(0, 10_000, 3), span(10_000, output, 4)],
             ..Step::default()

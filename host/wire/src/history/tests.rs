@@ -30,7 +30,7 @@ fn template(request: &[u8], habit: Habit) -> Vec<i32> {
     let messages = request["messages"].as_array().expect("messages");
     let mut ids = Vec::new();
     if habit == Habit::Counts {
-        ids.push(messages.len() as i32);
+        ids.push(i32::try_from(messages.len()).expect("a few"));
     }
     if let Some(tools) = request.get("tools") {
         text(&mut ids, &tools.to_string());
@@ -215,6 +215,8 @@ fn an_answer_is_recognised_as_its_client_sends_it_back() {
     );
 }
 
+type Change = fn(&mut Value);
+
 #[test]
 fn a_request_that_is_not_the_continuation_is_sent_as_it_is() {
     let said = message("assistant", "yes");
@@ -226,7 +228,7 @@ fn a_request_that_is_not_the_continuation_is_sent_as_it_is() {
         change(&mut second);
         parsed(&second).continued([&whole].into_iter())
     };
-    let changes: [(fn(&mut Value), AsSent); 14] = [
+    let changes: [(Change, AsSent); 14] = [
         (
             |r| r["messages"][0]["content"] = "be long".into(),
             AsSent::Edited,

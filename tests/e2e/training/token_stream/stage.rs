@@ -60,9 +60,9 @@ impl Stream {
     /// The next message; `None` at the end, or when the connection breaks.
     pub(super) async fn try_next(&mut self) -> Option<Message> {
         loop {
-            if let Some((message, rest)) = self.text.split_once("\n\n") {
-                let message = Message::read(message);
-                self.text = rest.to_owned();
+            if let Some(end) = self.text.find("\n\n") {
+                let message = Message::read(&self.text[..end]);
+                self.text.drain(..end + 2);
                 match message {
                     Some(message) => return Some(message),
                     None => continue,
