@@ -119,7 +119,7 @@ fn recorded_agents_of_unseen_groups_are_ordered_better_than_by_baselines() {
     let path = std::env::var("TREADLE_TRACE").unwrap_or_else(|_| {
         concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../../shared/traces/coding-agent-runs.jsonl"
+            "/../../shared/traces/coding-agent-runs.jsonl"
         )
         .into()
     });

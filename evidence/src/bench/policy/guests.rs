@@ -39,7 +39,7 @@ impl GuestFolder {
     #[cfg(test)]
     pub(super) fn of_checkout() -> Self {
         Self {
-            guests: concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guests").into(),
+            guests: concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests").into(),
         }
     }
 }
