@@ -52,7 +52,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Engines that report running tokens every so many.
+    /// Engines that report the tokens of running steps in pieces of this size.
     pub(super) fn new(hardware: &Hardware, report_tokens: u32) -> Result<Self, HardwareError> {
         let mut units = Vec::new();
         for class in &hardware.classes {

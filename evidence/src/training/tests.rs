@@ -74,7 +74,7 @@ fn check(system: &System, outcome: &Outcome) {
     assert!([6 * 8, 7 * 8].contains(&outcome.trained.count), "{what}");
     if let Bound::Lag { lag, .. } = system.bound {
         assert!(outcome.lag_max <= lag, "{what}: {}", outcome.lag_max);
-        // After so many returns a prompt is waited for.
+        // After three returns a prompt is waited for.
         assert!(
             outcome.returned_max <= 3,
             "{what}: {}",
