@@ -1,7 +1,8 @@
 //! Writes the rows of a refused batch that the database can store.
 //!
 //! Rows are written in parts, each after a savepoint. A refused part is rolled back and halved
-//! until a single refused row remains. All of this is one transaction.
+//! until a single refused row remains, which is tried once more: an error that does not come again
+//! was not the row's. All of this is one transaction.
 
 use super::{Statement, TableRow, Work, bindings, events, programs};
 use crate::{Batch, Placeholder, RefusedRow, StoreError};
@@ -38,14 +39,24 @@ pub(super) async fn write(
     for set in &batch.bindings {
         begin_part(work).await?;
         let written = bindings::put(work, set).await;
-        let written = end_part(work, written).await?;
+        let mut written = end_part(work, written).await?;
+        if written.is_err() {
+            begin_part(work).await?;
+            let again = bindings::put(work, set).await;
+            written = end_part(work, again).await?;
+        }
         let key = format!("{}/{}", set.world, set.job);
         refused.extend(written.err().map(|error| refusal("bindings", key, &error)));
     }
     for row in &batch.rewards {
         begin_part(work).await?;
         let written = programs::reward(work, row).await;
-        let written = end_part(work, written).await?;
+        let mut written = end_part(work, written).await?;
+        if written.is_err() {
+            begin_part(work).await?;
+            let again = programs::reward(work, row).await;
+            written = end_part(work, again).await?;
+        }
         let key = row.program.clone();
         refused.extend(written.err().map(|error| refusal("programs", key, &error)));
     }
@@ -59,8 +70,8 @@ async fn insert<'r, T: TableRow>(
     key: fn(&T) -> String,
 ) -> Result<Vec<(&'r T, RefusedRow)>, StoreError> {
     let mut refused = Vec::new();
-    let mut parts = vec![rows];
-    while let Some(part) = parts.pop() {
+    let mut parts = vec![(rows, false)];
+    while let Some((part, was_refused)) = parts.pop() {
         if part.is_empty() {
             continue;
         }
@@ -69,10 +80,13 @@ async fn insert<'r, T: TableRow>(
         let written = end_part(work, written).await?;
         match (written, part) {
             (Ok(()), _) => {}
-            (Err(error), [row]) => refused.push((row, refusal(T::TABLE, key(row), &error))),
+            (Err(error), [row]) if was_refused => {
+                refused.push((row, refusal(T::TABLE, key(row), &error)));
+            }
+            (Err(_), [_]) => parts.push((part, true)),
             (Err(_), _) => {
                 let (first, second) = part.split_at(part.len() / 2);
-                parts.extend([second, first]);
+                parts.extend([(second, false), (first, false)]);
             }
         }
     }

@@ -19,7 +19,7 @@ use fault_run::{FaultRun, Injector, Report};
 use proxy::{Fault, Proxy};
 use treadle_store::{Location, PostgresLocation, open};
 
-/// If set, everything is run instead of a sample.
+/// If set, everything is run instead of a sample: of all operations, or of the one that it names.
 const EVERYTHING: &str = "TREADLE_FAULTS";
 
 fn is_sample() -> bool {
@@ -79,7 +79,9 @@ impl Injector for Proxy {
 /// Runs all operations on an empty store.
 async fn survives<I: Injector>(at: &Location, injector: &I) -> Report {
     let mut report = Report::default();
-    for operations in [operations::all(), operations::leading()] {
+    for mut operations in [operations::all(), operations::leading()] {
+        let only = std::env::var(EVERYTHING).ok().filter(|name| name != "all");
+        operations.retain(|operation| only.as_ref().is_none_or(|name| operation.name == *name));
         let store = open(at).await.unwrap();
         if report.operations == 0 {
             operations::fill(&*store, at).await.unwrap();
