@@ -44,7 +44,7 @@ const NOTE: &str = "Clients report whole samples over HTTP, each with a prompt o
 #[derive(Args, Clone, Debug)]
 pub(super) struct BatchesArgs {
     /// Samples that wait to be trained.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..=120_000))]
     samples: u32,
     /// Output tokens of each.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=8_192))]
@@ -116,7 +116,7 @@ impl Run<'_> {
 
     async fn declare(&self, job: &str) -> Result<(), String> {
         let settings = json!({"group_size": GROUP, "batch_groups": BATCH_GROUPS,
-            "lag_max": 10_000_000, "pipeline": 10_000_000});
+            "lag_max": 1_000, "pipeline": 1_000});
         let path = format!("/api/v1/jobs/{job}");
         put(
             &self.upstream,
