@@ -33,9 +33,10 @@ const LONG_BATCHES: u32 = 4;
 const MB: f64 = 1e6;
 
 const NOTE: &str = "Clients report whole samples over HTTP, each with a prompt of 64 tokens; treadle runs in \
-    a process of its own on this machine, with its defaults. batch.first is the time of the request \
-    that cuts a batch, batch.again of the same request once more, with 128 samples in a batch, while \
-    as many samples wait as the setting says. payload.share is the rate of GET .../payload over the \
+    a process of its own on this machine, with its defaults but for training.bytes_max, which has room \
+    for all of them. batch.first is the time of the request that cuts a batch, batch.again of the same \
+    request once more, with 128 samples in a batch, while as many samples wait as the setting says. \
+    payload.share is the rate of GET .../payload over the \
     rate at which a file of the same bytes is read, from the page cache and in pieces of 1 MiB. \
     flow.* has the daemon's memory after a tenth and after all of further samples that were trained \
     and released.";

@@ -150,8 +150,8 @@ impl JobSettings {
         self.capture == Capture::Tokens
     }
 
-    /// The first number that is out of its bounds, with these, or settings that contradict each other. More batches begun ahead than
-    /// `lag_max` allows are as many as it allows.
+    /// The first number that is out of its bounds, with these, or settings that contradict each
+    /// other. More batches begun ahead than `lag_max` allows are as many as it allows.
     pub fn problem(&self) -> Option<String> {
         let numbers = [
             (

@@ -25,7 +25,7 @@ def holding(worker: int, number: int, **more: Any) -> dict[str, Any]:
 
 
 class Daemon:
-    """Two engines, the second of which can't load: an update ends after `looks` looks at it."""
+    """Two engines; the second can't load. An update is over once it was asked about `looks` times."""
 
     def __init__(self, store: Path, looks: int = 2) -> None:
         self.store, self.looks = store, looks
