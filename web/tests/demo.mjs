@@ -158,9 +158,13 @@ test("a demo's panel fits 375 px, and asks no more once the run has ended", asyn
 });
 
 test("there is no panel where there is no demo", async () => {
-  const { page, done } = await open("/console/");
-  const answer = await page.waitForResponse(/api\/v1\/demo$/);
-  assert.deepEqual((await answer.json()).arms, []);
+  // Waited for before the page is opened: the answer can be there before the page has loaded.
+  let answered;
+  const prepare = (page) => {
+    answered = page.waitForResponse(/api\/v1\/demo$/);
+  };
+  const { page, done } = await open("/console/", { prepare });
+  assert.deepEqual((await (await answered).json()).arms, []);
   await page.waitForSelector("text=Programs by state");
   assert.equal(await page.locator(PANEL).count(), 0);
   await done();
