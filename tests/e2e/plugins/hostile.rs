@@ -1,10 +1,9 @@
 //! Hostile policies, bound while programs work: the gateway goes on serving.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::hostile::{ARMED_ALWAYS, Outcome, POLICIES, build};
 use treadle_tests::support::policy::root;
@@ -16,18 +15,6 @@ const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 fn resident_bytes() -> u64 {
     treadle_server::metrics::resident_bytes().expect("the system tells")
-}
-
-/// The 99th percentile of the times of a hundred health requests.
-async fn health_p99_ms(client: &Client) -> f64 {
-    let mut times = Vec::new();
-    for _ in 0..100 {
-        let started = Instant::now();
-        client.get("/health").await.ok();
-        times.push(started.elapsed());
-    }
-    times.sort();
-    times[98].as_secs_f64() * 1e3
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,9 +37,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     let end = Arc::default();
     let crowd = crowd(&fixture, 30, &end);
     let before = resident_bytes();
-    let quiet_ms = health_p99_ms(client).await;
     let (mut refused, mut bound) = (0, 0);
-    let mut slowest_ms = 0.0_f64;
     // A limit of seconds of processor time may take minutes on a busy machine.
     let uploads = client.with_timeout(Duration::from_mins(3));
     for policy in POLICIES {
@@ -76,17 +61,16 @@ async fn the_gateway_serves_through_the_whole_corpus() {
         put_binding(client, &binding).await.ok();
         let steps = client.metrics().await.count("treadle_steps_finished_total");
         let went_on = |m: &treadle_tests::support::metrics::Metrics| {
-            m.count("treadle_steps_finished_total") > steps + 30
+            m.count("treadle_steps_finished_total") > steps + 10
         };
         client.until("going on", went_on).await;
-        slowest_ms = slowest_ms.max(health_p99_ms(client).await);
+        client.get("/health").await.ok();
         bound += 1;
     }
     assert!(
         refused >= 5 && bound >= 10,
         "{refused} refused, {bound} bound"
     );
-    println!("health p99: {quiet_ms:.2} ms quiet, {slowest_ms:.2} ms at worst");
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");
     put_binding(client, &json!({"world": "priority", "policy": "native"}))
