@@ -55,6 +55,8 @@ pub struct Endpoint {
     pub kind: Option<EngineChoice>,
     /// Tokens that fit in its cache; reported by the engine by default.
     pub capacity_tokens: Option<u64>,
+    /// Its class of hardware, such as `h20`.
+    pub class: Option<String>,
     /// Its profile: a file written by `treadle calibrate`, or a preset's name.
     pub profile: Option<String>,
 }
@@ -66,13 +68,14 @@ impl Endpoint {
             url: url.into(),
             kind: None,
             capacity_tokens: None,
+            class: None,
             profile: None,
         }
     }
 
     /// Names of the fields of the table.
     pub(super) const FIELDS: &'static [&'static str] =
-        &["url", "kind", "capacity_tokens", "profile"];
+        &["url", "kind", "capacity_tokens", "class", "profile"];
 }
 
 #[derive(Deserialize)]
@@ -83,6 +86,7 @@ enum Written {
         url: String,
         kind: Option<EngineChoice>,
         capacity_tokens: Option<u64>,
+        class: Option<String>,
         profile: Option<String>,
     },
 }
@@ -95,11 +99,13 @@ impl From<Written> for Endpoint {
                 url,
                 kind,
                 capacity_tokens,
+                class,
                 profile,
             } => Self {
                 url,
                 kind,
                 capacity_tokens,
+                class,
                 profile,
             },
         }
@@ -113,7 +119,7 @@ impl Setting for Vec<Endpoint> {
 section! {
     /// The inference engines to serve programs with.
     EnginesConfig in "engines" {
-        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it) and `profile` (a file written by `treadle calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
+        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it), `class` (its class of hardware, such as `h20`, which training jobs name in `affinity`) and `profile` (a file written by `treadle calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
         endpoints: Vec<Endpoint> = Vec::new(), "";
         /// The kind of engines that have none of their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";
@@ -195,6 +201,12 @@ impl EnginesConfig {
 
     /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
+        for class in self.endpoints.iter().filter_map(|e| e.class.as_deref()) {
+            ClientName::parse_class("class", class).map_err(|error| {
+                let remedy = "give each class of hardware a short name, such as h20";
+                conflict("engines.endpoints", error.to_string(), remedy)
+            })?;
+        }
         let wrong = |problem: &str| {
             let remedy = "write it as JOB@ADDRESS:PORT, such as math@127.0.0.1:9001";
             Err(conflict("engines.relay", problem.to_owned(), remedy))

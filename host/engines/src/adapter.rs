@@ -7,9 +7,9 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use treadle_core::Capacity;
+use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_http::Upstream;
-use treadle_model::{EngineKind, NAME_BYTES_MAX, TOKENS_MAX, endpoint_of};
+use treadle_model::{ClientName, EngineKind, NAME_BYTES_MAX, TOKENS_MAX, WorkerId, endpoint_of};
 use treadle_wire::engines::{EngineFacts, GPUS_MAX, llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -20,7 +20,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const PROBE_BYTES_MAX: usize = 4 << 20;
 
 /// What the owner of an engine declared about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
     /// Its software; `None` to detect it.
     pub kind: Option<EngineKind>,
@@ -28,6 +28,8 @@ pub struct Declared {
     pub capacity_tokens: Option<u64>,
     /// Number of GPUs that it runs on; overrides the value that it reports.
     pub gpus: Option<u32>,
+    /// Its class of hardware; `None` leaves it as it is.
+    pub class: Option<Box<str>>,
     /// Its speeds; if declared, they are not measured.
     pub speeds: Option<DeclaredSpeeds>,
 }
@@ -81,6 +83,42 @@ impl Declared {
         }
         Ok(Self { gpus, ..self })
     }
+
+    /// This declaration with a class of hardware.
+    pub fn of_class(self, class: Option<&str>) -> Result<Self, ErrorBody> {
+        let class = class.map(class_named).transpose()?.flatten();
+        Ok(Self { class, ..self })
+    }
+
+    /// What it says of a registered engine beyond its kind and capacity.
+    pub(super) fn events(&self, worker: WorkerId) -> impl Iterator<Item = Event> {
+        let class = self.class.as_ref().map(|class| {
+            let class = Some(class.clone());
+            ProgramEvent::WorkerClassSet { worker, class }
+        });
+        let speeds = self.speeds.map(|speeds| ProgramEvent::WorkerSpeedRead {
+            worker,
+            prefill_tokens_per_s: speeds.prefill_tokens_per_s,
+            token_us: speeds.token_us,
+            step_us: speeds.step_us,
+            declared: true,
+        });
+        class.into_iter().chain(speeds).map(Event::Program)
+    }
+}
+
+/// A class of hardware as its operator named it; `None` for an empty text.
+///
+/// # Errors
+/// It is no name, or too long.
+pub fn class_named(class: &str) -> Result<Option<Box<str>>, ErrorBody> {
+    if class.is_empty() {
+        return Ok(None);
+    }
+    let class = ClientName::parse_class("class", class).map_err(|error| {
+        ErrorBody::new(ErrorCode::InvalidField, error.to_string()).with_param("class")
+    })?;
+    Ok(Some(Box::from(&*class)))
 }
 
 /// What an engine is, as last read.
@@ -96,7 +134,7 @@ pub struct Detected {
 pub async fn read_engine(
     upstream: &Upstream,
     url: &str,
-    declared: Declared,
+    declared: &Declared,
 ) -> Result<Detected, String> {
     let (kind, reading) = match declared.kind {
         Some(kind) => {

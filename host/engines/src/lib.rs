@@ -12,7 +12,7 @@ mod speed;
 pub mod transfers;
 mod watch;
 
-pub use adapter::{Declared, DeclaredSpeeds, Detected, read_engine};
+pub use adapter::{Declared, DeclaredSpeeds, Detected, class_named, read_engine};
 pub use drift::Drift;
 pub use kinds::LogprobKinds;
 pub use ranks::WORKERS_MAX;

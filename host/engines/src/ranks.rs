@@ -15,7 +15,7 @@ impl EngineWatch {
     /// ranks becomes one worker for each; the first gets the id, unless it has one. An engine that
     /// does not answer yet is registered as lost, and its ranks once it answers.
     pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
-        let read = read_engine(&self.upstream, url, declared).await;
+        let read = read_engine(&self.upstream, url, &declared).await;
         let (endpoint, rank) = endpoint_of(url);
         let ranks = match (&read, rank) {
             (Ok(engine), None) => read_ranks(&self.upstream, url, engine.kind).await,
@@ -44,8 +44,8 @@ impl EngineWatch {
             let has = known.iter().find(|w| *w.url == *at).map(|w| w.id);
             let next = || WorkerId(self.next_worker.fetch_add(1, Relaxed));
             let id = has.or_else(|| free.take()).unwrap_or_else(next);
-            let read = read_engine(&self.upstream, &at, declared).await;
-            self.register_one(id, &at, declared, read).await;
+            let read = read_engine(&self.upstream, &at, &declared).await;
+            self.register_one(id, &at, declared.clone(), read).await;
         }
         // It stood for all of them before they were known.
         let stood = known.iter().find(|w| w.id == worker);

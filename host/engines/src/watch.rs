@@ -72,18 +72,6 @@ fn rest_read(worker: WorkerId, rest: Option<Rest>) -> Event {
     Event::Program(ProgramEvent::WorkerRestRead { worker, rest })
 }
 
-/// The event with an engine's declared speeds.
-fn told(worker: WorkerId, declared: Declared) -> Option<Event> {
-    let speeds = declared.speeds?;
-    Some(Event::Program(ProgramEvent::WorkerSpeedRead {
-        worker,
-        prefill_tokens_per_s: speeds.prefill_tokens_per_s,
-        token_us: speeds.token_us,
-        step_us: speeds.step_us,
-        declared: true,
-    }))
-}
-
 /// Watches engines.
 pub struct EngineWatch {
     me: Weak<Self>,
@@ -154,14 +142,13 @@ impl EngineWatch {
         declared: Declared,
         read: Result<Detected, String>,
     ) {
-        let told = told(worker, declared);
         let mut pages = RestPages::default();
         let rest = match &read {
             Ok(engine) => pages.read(&self.upstream, url, engine.kind).await,
             Err(_) => None,
         };
         let speed = match &read {
-            Ok(engine) if told.is_none() && rest.is_none() => {
+            Ok(engine) if declared.speeds.is_none() && rest.is_none() => {
                 let (driver, upstream) = (&self.driver, &self.upstream);
                 let measuring = self.options.measure(driver, upstream, worker, url, *engine);
                 measuring.await
@@ -182,7 +169,7 @@ impl EngineWatch {
             capacity: known.capacity,
         });
         let _ = self.driver.event_committed(added).await;
-        if let Some(told) = told {
+        for told in declared.events(worker) {
             self.driver.event(told);
         }
         if rest.is_some() {
@@ -377,11 +364,12 @@ impl Look {
             return self.read_load().await;
         }
         // It may be another process by now, with another cache.
-        if let Ok(known) = read_engine(&self.upstream, &self.url, self.declared).await {
+        if let Ok(known) = read_engine(&self.upstream, &self.url, &self.declared).await {
             if let Some(home) = self.home.upgrade()
                 && home.has_ranks(&self.url, known).await
             {
-                let (worker, url, declared) = (self.worker, self.url.clone(), self.declared);
+                let (worker, url) = (self.worker, self.url.clone());
+                let declared = self.declared.clone();
                 tokio::spawn(async move { home.register(worker, &url, declared).await });
                 // They, or this engine again, are watched by tasks of their own.
                 self.is_over = true;

@@ -68,6 +68,7 @@ export const EVENT_KINDS = [
   "weights_released",
   "worker_added",
   "worker_capacity_read",
+  "worker_class_set",
   "worker_lost",
   "worker_model_read",
   "worker_other_models_read",

@@ -1,4 +1,4 @@
-//! Classes of engines: the same software, model, GPUs and memory. Data about one engine substitutes
+//! Classes of engines: the same software, model, hardware and memory. Data about one engine substitutes
 //! for what is not yet known of another.
 
 use super::engine::Engine;
@@ -9,7 +9,8 @@ use treadle_model::{EngineKind, Timestamp};
 /// Maximum number of remembered classes; the one seen least recently is dropped.
 pub const CLASSES_MAX: usize = 64;
 
-/// The last data of engines that have left, by software, model and number of GPUs.
+/// The last data of engines that have left, by software, model, class of hardware and number of
+/// GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineClass {
     /// Their software.
@@ -17,6 +18,9 @@ pub struct EngineClass {
     /// Their model, if they reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
+    /// Their class of hardware, if it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Box<str>>,
     /// GPUs of each, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
@@ -35,7 +39,8 @@ pub struct EngineClass {
 impl EngineClass {
     fn is_of(&self, engine: &Engine<'_>) -> bool {
         let class = (self.engine, self.gpus);
-        class == (engine.kind, engine.gpus) && self.model.as_deref() == engine.model
+        let names = (self.model.as_deref(), self.hardware.as_deref());
+        class == (engine.kind, engine.gpus) && names == (engine.model, engine.hardware)
     }
 }
 
@@ -79,6 +84,7 @@ impl EngineClasses {
         self.0.push(EngineClass {
             engine: engine.kind,
             model: engine.model.map(Box::from),
+            hardware: engine.hardware.map(Box::from),
             gpus: engine.gpus,
             capacity_tokens: engine.capacity_tokens,
             time,

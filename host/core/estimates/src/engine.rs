@@ -13,6 +13,8 @@ pub struct Engine<'a> {
     pub kind: EngineKind,
     /// The model that it serves, if it reports one.
     pub model: Option<&'a str>,
+    /// Its class of hardware, if it was named.
+    pub hardware: Option<&'a str>,
     /// GPUs that it runs on, if known.
     pub gpus: Option<u32>,
     /// Its KV memory, if known.
@@ -25,7 +27,8 @@ impl Engine<'_> {
     /// Whether both are of one class.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let class = |e: &Self| (e.kind, e.gpus, e.capacity_tokens);
-        class(self) == class(other) && self.model == other.model
+        let alike = self.model == other.model && self.hardware == other.hardware;
+        class(self) == class(other) && alike
     }
 }
 

@@ -15,7 +15,7 @@ mod vocabulary;
 pub use bound::{BYTES_MAX, REWARD_MILLIONTHS_MAX, TOKENS_MAX, WEIGHTS_BYTES_MAX, reported_tokens};
 pub use endpoint::endpoint_of;
 pub use id::{ActionId, AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
-pub use name::{ClientName, NAME_BYTES_MAX, NameError};
+pub use name::{CLASS_BYTES_MAX, ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;
 pub use time::{Span, Timestamp};
 pub use vocabulary::{End, EngineKind, FinishReason, Phase, PolicyRef, Role, Status, World};

@@ -8,6 +8,8 @@ use std::ops::Deref;
 
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
+/// Longest name of a class of hardware, in bytes.
+pub const CLASS_BYTES_MAX: usize = 64;
 
 /// A name that was checked: 1 to [`NAME_BYTES_MAX`] bytes of text without control characters.
 ///
@@ -23,11 +25,31 @@ impl ClientName {
     /// # Errors
     /// [`NameError`] if it is empty, too long, or holds a control character.
     pub fn parse(field: &str, name: impl AsRef<str> + Into<String>) -> Result<Self, NameError> {
+        Self::parse_within(field, name, NAME_BYTES_MAX)
+    }
+
+    /// Checks the name of a class of hardware, at most [`CLASS_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// [`NameError`], as for any name.
+    pub fn parse_class(
+        field: &str,
+        name: impl AsRef<str> + Into<String>,
+    ) -> Result<Self, NameError> {
+        Self::parse_within(field, name, CLASS_BYTES_MAX)
+    }
+
+    fn parse_within(
+        field: &str,
+        name: impl AsRef<str> + Into<String>,
+        bytes_max: usize,
+    ) -> Result<Self, NameError> {
         let text = name.as_ref();
         let problem = if text.is_empty() {
-            Problem::Empty
-        } else if text.len() > NAME_BYTES_MAX {
-            Problem::TooLong(text.len())
+            Problem::Empty { bytes_max }
+        } else if text.len() > bytes_max {
+            let bytes = text.len();
+            Problem::TooLong { bytes, bytes_max }
         } else if let Some(found) = text.chars().find(|c| c.is_control()) {
             Problem::Control(found)
         } else {
@@ -103,18 +125,20 @@ impl NameError {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Problem {
-    Empty,
-    TooLong(usize),
+    Empty { bytes_max: usize },
+    TooLong { bytes: usize, bytes_max: usize },
     Control(char),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => write!(f, "is empty; send a name of 1 to {NAME_BYTES_MAX} bytes"),
-            Self::TooLong(bytes) => write!(
+            Self::Empty { bytes_max } => {
+                write!(f, "is empty; send a name of 1 to {bytes_max} bytes")
+            }
+            Self::TooLong { bytes, bytes_max } => write!(
                 f,
-                "has {bytes} bytes; send a name of 1 to {NAME_BYTES_MAX} bytes"
+                "has {bytes} bytes; send a name of 1 to {bytes_max} bytes"
             ),
             Self::Control(found) => write!(
                 f,
@@ -168,6 +192,17 @@ mod tests {
             "`job` holds the control character U+001F; send a name without control characters"
         );
         assert!(refusal("p\u{85}").contains("U+0085"));
+    }
+
+    #[test]
+    fn classes_have_short_names() {
+        let longest = "h".repeat(CLASS_BYTES_MAX);
+        for name in ["h20", "H800 80GB", &longest] {
+            assert_eq!(&*ClientName::parse_class("class", name).expect(name), name);
+        }
+        let error = ClientName::parse_class("class", format!("{longest}h")).expect_err("long");
+        let told = "`class` has 65 bytes; send a name of 1 to 64 bytes";
+        assert_eq!(error.to_string(), told);
     }
 
     #[test]

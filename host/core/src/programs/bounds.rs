@@ -3,7 +3,8 @@
 use crate::memory::{Capacity, PrefixSegment};
 use crate::{ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{
-    BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX, WEIGHTS_BYTES_MAX,
+    BYTES_MAX, CLASS_BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX,
+    WEIGHTS_BYTES_MAX,
 };
 
 /// Longest time for which an engine is considered busy.
@@ -39,6 +40,9 @@ impl ProgramEvent {
             Self::WorkerOtherModelsRead { models, .. } => {
                 models.retain(|model| !model.is_empty() && model.len() <= NAME_BYTES_MAX);
                 models.truncate(OTHER_MODELS_MAX);
+            }
+            Self::WorkerClassSet { class, .. } => {
+                class.take_if(|class| class.is_empty() || class.len() > CLASS_BYTES_MAX);
             }
             Self::PromptCounted { size, tokens, .. } => {
                 cut(&mut size.bytes, BYTES_MAX);

@@ -204,6 +204,13 @@ pub enum ProgramEvent {
         /// Its new state.
         state: WorkerState,
     },
+    /// An operator named an engine's class of hardware, or took the name away.
+    WorkerClassSet {
+        /// The engine.
+        worker: WorkerId,
+        /// Its class; `None` if it has none.
+        class: Option<Box<str>>,
+    },
     /// A healthy engine stopped taking steps, or takes them again.
     WorkerRestRead {
         /// The engine.
@@ -386,6 +393,7 @@ kinds! {
         WorkerRecovered = "worker_recovered",
         WorkerRemoved = "worker_removed",
         WorkerStateSet = "worker_state_set",
+        WorkerClassSet = "worker_class_set",
         WorkerRestRead = "worker_rest_read",
         StepArrived = "step_arrived",
         StepFirstToken = "step_first_token",
@@ -444,6 +452,7 @@ impl ProgramEvent {
             | Self::WorkerLost { worker, .. }
             | Self::WorkerRecovered { worker }
             | Self::WorkerStateSet { worker, .. }
+            | Self::WorkerClassSet { worker, .. }
             | Self::WorkerRestRead { worker, .. }
             | Self::WorkerRemoved { worker } => About::Worker(*worker),
             Self::PolicyAnswered { .. } | Self::PromptCounted { .. } => About::Daemon,

@@ -105,6 +105,9 @@ pub struct Worker {
     pub busy_until: Timestamp,
     /// Its capacity.
     pub capacity: Capacity,
+    /// Its class of hardware, if its operator named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Box<str>>,
     /// The model that it serves, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
@@ -147,6 +150,7 @@ impl Worker {
             fenced: false,
             busy_until: Timestamp(0),
             capacity,
+            class: None,
             model: None,
             other_models: BTreeSet::new(),
             programs: BTreeSet::new(),
@@ -163,6 +167,7 @@ impl Worker {
         Engine {
             kind: self.engine,
             model: self.model.as_deref(),
+            hardware: self.class.as_deref(),
             gpus: self.capacity.gpus,
             capacity_tokens: self.capacity.tokens,
             speeds: &self.speeds,

@@ -72,6 +72,8 @@ pub(super) enum Command {
         kind: Option<String>,
         /// Its KV memory in tokens; detected if absent.
         capacity_tokens: Option<u64>,
+        /// Its class of hardware.
+        class: Option<String>,
     },
     /// Removes an engine.
     RemoveWorker {

@@ -109,8 +109,10 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             url,
             kind,
             capacity_tokens,
+            class,
         } => {
             let declared = Declared::new(kind.as_deref(), *capacity_tokens)
+                .and_then(|declared| declared.of_class(class.as_deref()))
                 .map_err(|error| Failure::Refused(error.message))?;
             Ok(Effect::Add {
                 url: url.clone(),

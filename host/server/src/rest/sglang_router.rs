@@ -112,6 +112,10 @@ struct AddWorker {
     #[serde(default)]
     #[schema(value_type = Option<u64>)]
     capacity_tokens: Value,
+    /// Its class of hardware, such as h20.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    class: Value,
 }
 
 async fn add(
@@ -133,6 +137,7 @@ async fn add(
         value => Some(value.as_u64().unwrap_or_default()),
     };
     let declared = Declared::new(body.kind.as_str(), capacity_tokens)
+        .and_then(|declared| declared.of_class(body.class.as_str()))
         .map_err(|error| error_response(&error))?;
     // slime registers the port at which it controls an engine.
     let port = app.relay_ports.iter().find(|port| port.is_at(url));

@@ -16,7 +16,7 @@ use treadle_core::{Event, ProgramEvent};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{delete, get, patch, post};
-use treadle_engines::{Declared, Found};
+use treadle_engines::{Declared, Found, class_named};
 use treadle_http::error_response;
 use treadle_model::{EngineKind, Span, WorkerId};
 use treadle_wire::{ErrorCode, LogprobKind};
@@ -30,8 +30,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         post("/api/v1/workers", ENGINES, add)
             .summary("Registers an engine")
             .fails(&[ErrorCode::QueueFull, ErrorCode::Overloaded]),
-        patch("/api/v1/workers/{worker}", ENGINES, set_state)
-            .summary("Cordons, drains or reactivates an engine, by id or encoded URL")
+        patch("/api/v1/workers/{worker}", ENGINES, change)
+            .summary("Cordons, drains or reactivates an engine, or names its class, by id or URL")
             .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/workers/{worker}", ENGINES, remove)
             .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
@@ -68,6 +68,9 @@ pub(crate) struct WorkerView {
     /// otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'static str>,
+    /// Its class of hardware, if it was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<Box<str>>,
     /// The engine: vllm, sglang, llamacpp or another.
     #[schema(value_type = String)]
     engine: EngineKind,
@@ -212,6 +215,7 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
             .map(rests)
             .or(w.fenced.then_some(FENCED))
             .or(no_other),
+        class: w.class.clone(),
         engine: w.engine,
         model: w.model.clone(),
         other_models: w.other_models.iter().cloned().collect(),
@@ -269,6 +273,9 @@ struct NewWorker {
     /// GPUs that it runs on, by tensor parallelism; SGLang reports it itself.
     #[serde(default)]
     gpus: Option<u32>,
+    /// Its class of hardware, such as h20, which jobs name in `affinity`; at most 64 bytes.
+    #[serde(default)]
+    class: Option<String>,
     /// Its speed until its own steps are measured: the document that `treadle calibrate` writes, or
     /// a preset's name. It is not measured at registration then.
     #[serde(default)]
@@ -283,6 +290,7 @@ async fn add(
 ) -> Answer<Registered> {
     let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
     let declared = declared.and_then(|declared| declared.on_gpus(new.gpus));
+    let declared = declared.and_then(|declared| declared.of_class(new.class.as_deref()));
     let declared = declared.and_then(|declared| {
         let speeds = new.profile.as_ref().map(engine_profiles::of_value);
         let speeds = speeds.transpose()?;
@@ -384,45 +392,76 @@ async fn found(app: &App, reference: &str) -> Result<Vec<Worker>, Response> {
     Err(refuse(ErrorCode::WorkerUnknown, message))
 }
 
-/// The wanted state of an engine.
+/// A change of an engine: at least one field.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewWorkerState {
+struct WorkerChange {
     /// active, cordoned or draining.
-    #[schema(value_type = String)]
-    state: WorkerState,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    state: Option<WorkerState>,
+    /// Its class of hardware; an empty text takes it away.
+    #[serde(default)]
+    class: Option<String>,
 }
 
-async fn set_state(
+async fn change(
     State(app): State<App>,
     caller: Caller,
     InPath(reference): InPath<String>,
-    Body(new): Body<NewWorkerState>,
+    Body(new): Body<WorkerChange>,
 ) -> Answer<WorkerView> {
+    let class = new.class.as_deref().map(class_named).transpose();
+    let class = class.map_err(|error| error_response(&error))?;
+    if new.state.is_none() && class.is_none() {
+        let message = "nothing to change; send `state`, `class` or both";
+        return Err(refuse(ErrorCode::MissingField, message));
+    }
     let known = found(&app, &reference).await?;
     let id = known[0].id.0.to_string();
     for known in known {
-        let (worker, state) = (known.id, new.state);
-        let set = Event::Program(ProgramEvent::WorkerStateSet { worker, state });
-        app.driver
-            .event_committed(set)
-            .await
-            .map_err(not_recorded)?;
-        let id = worker.0.to_string();
-        let change = Change {
-            action: "worker.state_set",
-            target: &known.url,
-            before: json!({"id": id, "state": known.state}),
-            after: json!({"id": id, "state": state}),
-        };
-        let recorded = app.auth.audit.record(&caller, change).await;
-        recorded.map_err(|_| not_audited())?;
+        let worker = known.id;
+        if let Some(state) = new.state {
+            let set = ProgramEvent::WorkerStateSet { worker, state };
+            let values = [json!({"state": known.state}), json!({"state": state})];
+            set_one(&app, &caller, &known, set, "worker.state_set", values).await?;
+        }
+        if let Some(class) = class.clone() {
+            let values = [json!({"class": known.class}), json!({"class": class})];
+            let set = ProgramEvent::WorkerClassSet { worker, class };
+            set_one(&app, &caller, &known, set, "worker.class_set", values).await?;
+        }
     }
     let view = workers(&app).await?.into_iter().find(|w| w.id == id);
     view.map(Json).ok_or_else(|| {
         let message = format!("worker `{reference}` was just removed");
         refuse(ErrorCode::WorkerUnknown, message)
     })
+}
+
+/// Puts a change of an engine on record, with the values before and after it in the audit log.
+async fn set_one(
+    app: &App,
+    caller: &Caller,
+    known: &Worker,
+    set: ProgramEvent,
+    action: &'static str,
+    values: [Value; 2],
+) -> Result<(), Response> {
+    let set = app.driver.event_committed(Event::Program(set)).await;
+    set.map_err(not_recorded)?;
+    let [before, after] = values.map(|mut value| {
+        value["id"] = json!(known.id.0.to_string());
+        value
+    });
+    let change = Change {
+        action,
+        target: &known.url,
+        before,
+        after,
+    };
+    let recorded = app.auth.audit.record(caller, change).await;
+    recorded.map_err(|_| not_audited())
 }
 
 /// Removes the engine with an id or a URL.

@@ -22,7 +22,7 @@ pub(super) async fn register_engines(config: &Config, app: &App) -> Result<(), S
         let declared = configured
             .iter()
             .find(|(at, _)| endpoint_of(at).0 == endpoint);
-        let declared = declared.map_or_else(Declared::default, |(_, declared)| *declared);
+        let declared = declared.map_or_else(Declared::default, |(_, declared)| declared.clone());
         app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
@@ -34,7 +34,7 @@ pub(super) async fn register_engines(config: &Config, app: &App) -> Result<(), S
     let registered = new.map(|(url, declared)| {
         let next = &app.next_worker;
         let id = next.fetch_add(1, Relaxed);
-        app.engines.register(WorkerId(id), url, *declared)
+        app.engines.register(WorkerId(id), url, declared.clone())
     });
     join_all(registered).await;
     Ok(())
@@ -45,10 +45,13 @@ async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declar
         Some(profile) => Some(engine_profiles::of_setting(profile).await?),
         None => None,
     };
-    Ok(Declared {
+    let declared = Declared {
         kind: config.engines.kind_of(endpoint),
         capacity_tokens: endpoint.capacity_tokens,
-        gpus: None,
         speeds,
-    })
+        ..Declared::default()
+    };
+    // The configuration was checked.
+    let of_class = declared.clone().of_class(endpoint.class.as_deref());
+    Ok(of_class.unwrap_or(declared))
 }

@@ -21,6 +21,7 @@ const WORKERS: &[Column] = &[
     ("ENGINE", "/engine"),
     ("HEALTHY", "/is_healthy"),
     ("STATE", "/state"),
+    ("CLASS", "/class"),
     ("PROGRAMS", "/programs"),
     ("STEPS", "/load"),
     ("USED TOKENS", "/used_tokens"),
@@ -93,6 +94,9 @@ struct AddArgs {
     /// Size of the engine's KV cache in tokens; by default as the engine reports.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     capacity_tokens: Option<u64>,
+    /// The engine's class of hardware, such as h20, which training jobs name in `affinity`.
+    #[arg(long)]
+    class: Option<String>,
     /// The engine's speed until its own steps show it: a file of `treadle-bench calibrate`, or a
     /// preset's name. The engine is then not measured.
     #[arg(long, value_name = "NAME|FILE")]
@@ -127,6 +131,7 @@ impl WorkersArgs {
             WorkersCommand::Add(add) => {
                 let mut body = json!({
                     "url": add.engine, "kind": add.kind, "capacity_tokens": add.capacity_tokens,
+                    "class": add.class,
                 });
                 if let Some(named) = &add.profile {
                     body["profile"] = profile(named).await?;

@@ -49,7 +49,7 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
         capacity_tokens: endpoint.capacity_tokens,
         ..Declared::default()
     };
-    let Detected { kind, capacity } = match read_engine(upstream, url, declared).await {
+    let Detected { kind, capacity } = match read_engine(upstream, url, &declared).await {
         Ok(read) => read,
         Err(cause) => {
             let remedy = "start the engine, or correct its URL in `engines.endpoints`";

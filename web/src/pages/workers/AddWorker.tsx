@@ -17,6 +17,7 @@ export function AddWorker({
   const [url, setUrl] = useState("");
   const [kind, setKind] = useState("auto");
   const [capacity, setCapacity] = useState("");
+  const [hardware, setHardware] = useState("");
   const [error, setError] = useState<string | null>(null);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
@@ -26,6 +27,7 @@ export function AddWorker({
         url: url.trim(),
         kind: kind === "auto" ? null : kind,
         capacity_tokens: capacity === "" ? null : Number(capacity),
+        class: hardware.trim() === "" ? null : hardware.trim(),
       };
       const answer = await call("post", "/api/v1/workers", { body });
       notify(answer.added ? `Worker ${answer.worker_id} was added.` : "It was registered before.");
@@ -76,6 +78,16 @@ export function AddWorker({
               placeholder="read from the engine"
               value={capacity}
               onChange={(event) => setCapacity(event.target.value)}
+            />
+          </label>
+          <label className="field">
+            <span className="field-label">Class of hardware</span>
+            <input
+              className="input"
+              maxLength={64}
+              placeholder="such as h20"
+              value={hardware}
+              onChange={(event) => setHardware(event.target.value)}
             />
           </label>
         </div>

@@ -98,6 +98,7 @@ function EngineFacts({ worker }: { worker: WorkerView }) {
     ["It can", can.join(", ")],
     ["It cannot", cannot.join(", ")],
     ["What it lacks", missing],
+    ["Class", worker.class],
     ["Role", worker.role ? `${worker.role} of each step, and no more` : null],
   ];
   return (

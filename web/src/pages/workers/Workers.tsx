@@ -116,6 +116,11 @@ function WorkerTable({ rows, chosen }: { rows: WorkerView[]; chosen: string | un
                 </td>
                 <td className="wide-only">
                   <Text value={row.engine} max={30} />
+                  {row.class ? (
+                    <div className="dim">
+                      <Text value={row.class} max={30} />
+                    </div>
+                  ) : null}
                 </td>
                 <td className="wide-cell">
                   <Meter

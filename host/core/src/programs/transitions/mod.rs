@@ -73,6 +73,9 @@ impl Programs {
             ProgramEvent::WorkerStateSet { worker, state } => {
                 self.worker_state_set(*worker, *state);
             }
+            ProgramEvent::WorkerClassSet { worker, class } => {
+                self.worker_class_set(*worker, class.as_deref());
+            }
             ProgramEvent::WorkerRestRead { worker, rest } => {
                 self.worker_rest_read(*worker, *rest);
             }

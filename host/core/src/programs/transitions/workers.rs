@@ -22,6 +22,7 @@ impl Programs {
                 self.notices.push_back(Notice::WorkersChanged);
                 // The worker is registered again, whatever its state was before it was removed.
                 self.worker_state_set(worker, WorkerState::Active);
+                self.worker_class_set(worker, None);
             }
             self.worker_capacity_read(worker, engine, capacity);
             return self.refuse_waiting_too_long();
@@ -159,6 +160,29 @@ impl Programs {
             let now = self.state.now;
             self.state.estimates.engine_left(&w.as_engine(), now);
         }
+    }
+
+    /// Records the class of its hardware. What was learnt of another class is not true of this one;
+    /// what it did before it had a name stays.
+    pub(crate) fn worker_class_set(&mut self, worker: WorkerId, class: Option<&str>) {
+        let known = self.state.workers.get(&worker);
+        let Some(before) = known.map(|w| w.class.as_deref()) else {
+            return;
+        };
+        if before == class {
+            return;
+        }
+        let is_another = before.is_some() && class.is_some();
+        if is_another {
+            self.remember_class(worker);
+        }
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.class = class.map(Box::from);
+            if is_another {
+                w.speeds.forget();
+            }
+        }
+        self.state.waiting.want_restore();
     }
 
     /// Records a measured speed; a value of 0 is unknown.

@@ -237,6 +237,7 @@ mod tests {
 
     fn gone(model: &str, gpus: u32, token_us: u64) -> EngineClass {
         EngineClass {
+            hardware: None,
             engine: EngineKind::Vllm,
             model: Some(model.into()),
             gpus: Some(gpus),
