@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use treadle_auth::{Auth, Caller};
+use treadle_core::programs;
 use treadle_core::training::{Job, State, TrainingEvent};
 use treadle_http::{OpenStreams, refuse};
 use treadle_model::ClientName;
@@ -67,6 +68,14 @@ impl TrainingApp {
         read: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Response> {
         on_record(self.driver.training(read)).await
+    }
+
+    /// Reads the states of training runs and of programs; what was read is on record.
+    pub(crate) async fn read_both<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&State, &programs::State) -> T + Send + 'static,
+    ) -> Result<T, Response> {
+        on_record(self.driver.training_and_programs(read)).await
     }
 
     /// Reads a job.

@@ -1,6 +1,7 @@
 //! TrainingJobs: declaring, showing and forgetting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::domains::TrainingProfile;
 use crate::judge::Judge;
 use crate::refusal::REFUSALS;
 use crate::waits::{Waiting, waits};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
+use treadle_core::programs;
 use treadle_core::training::{
     Account, Capture, End, History, Job, JobSettings, Outcomes, Stale, Tally, TrainingEvent,
 };
@@ -70,6 +72,11 @@ struct TrainingSettings {
     history: String,
     /// Seconds after which a member that its client samples is lost; at most a week.
     member_timeout_s: u64,
+    /// The class of hardware that the programs of each domain prefer: an object from domain to
+    /// class, with the key `default` for all other domains, or "auto".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    affinity: Option<Value>,
     /// An action that computes the rewards that clients don't report; docs/training.md has its form.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -105,6 +112,7 @@ impl TrainingSettings {
                 History::AsSampled => "as_sampled".to_owned(),
             },
             member_timeout_s: settings.member_timeout_s,
+            affinity: settings.affinity.as_ref().map(|affinity| json!(affinity)),
             reward: settings
                 .reward
                 .as_deref()
@@ -140,6 +148,9 @@ pub(crate) struct TrainingJob {
     held: usize,
     /// Who waits for whom.
     waits: Vec<Waiting>,
+    /// What members need, by domain; absent before the first has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<TrainingProfile>,
     /// What became of members.
     account: TrainingAccount,
 }
@@ -240,7 +251,9 @@ impl TrainingAccount {
 }
 
 impl TrainingJob {
-    fn of(name: &str, job: &Job) -> Self {
+    /// `inside` is the name that the core knows it by.
+    fn of(name: &str, inside: &str, job: &Job, programs: &programs::State) -> Self {
+        let affinity = job.settings.affinity.as_ref();
         Self {
             job: name.to_owned(),
             settings: TrainingSettings::of(&job.settings),
@@ -254,6 +267,7 @@ impl TrainingJob {
             ready: job.ready.len(),
             held: job.held.values().map(BTreeMap::len).sum(),
             waits: waits(job),
+            profile: TrainingProfile::of(inside, affinity, programs),
             account: TrainingAccount::of(&job.account),
         }
     }
@@ -293,10 +307,12 @@ pub(crate) struct TrainingJobs {
 
 pub(crate) async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<TrainingJobs> {
     let tenant = caller.principal.tenant.tenant.clone();
-    let jobs = app.read(move |state| {
+    let jobs = app.read_both(move |state, programs| {
         let jobs = state.jobs.iter();
-        let shown =
-            jobs.filter_map(|(name, job)| Some(TrainingJob::of(tenant.outside(name)?, job)));
+        let shown = jobs.filter_map(|(name, job)| {
+            let own = tenant.outside(name)?;
+            Some(TrainingJob::of(own, name, job, programs))
+        });
         shown.collect()
     });
     Ok(Json(TrainingJobs { jobs: jobs.await? }))
@@ -311,9 +327,12 @@ pub(crate) async fn show(
 }
 
 async fn shown(app: &TrainingApp, job: &JobName) -> Answer<TrainingJob> {
-    let own = job.own.to_string();
-    let view = app.read_job(job, move |found| TrainingJob::of(&own, found));
-    Ok(Json(view.await?))
+    let known = job.clone();
+    let view = app.read_both(move |state, programs| {
+        let found = state.jobs.get(&known.inside)?;
+        Some(TrainingJob::of(&known.own, &known.inside, found, programs))
+    });
+    view.await?.map(Json).ok_or_else(|| job.unknown())
 }
 
 pub(crate) async fn declare(

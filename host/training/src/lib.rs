@@ -12,6 +12,7 @@ mod app;
 mod batches;
 mod captured;
 mod commands;
+mod domains;
 mod encoding;
 mod groups;
 mod jobs;

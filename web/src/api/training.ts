@@ -42,6 +42,8 @@ export interface TrainingSettings {
   /** Which prompts continue captured answers. */
   history: "as_sent" | "as_sampled";
   member_timeout_s: number;
+  /** The class of hardware that programs prefer, by domain; or "auto". */
+  affinity?: Record<string, string> | "auto";
   /** The action that computes rewards. */
   reward?: object;
 }

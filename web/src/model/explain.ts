@@ -50,6 +50,8 @@ const BECAUSE: Record<string, string> = {
   routed: "The placement policy chose this worker for the step.",
   faster_worker:
     "A faster worker had room and no program waited: its remaining tokens take much less time there.",
+  class_has_room:
+    "The hardware that its job prefers for it had room: its remaining tokens take less time there.",
   rank_changed: "Its predicted length puts it among the programs of another worker.",
   more_urgent: "A more urgent step waited for the worker.",
   long_idleness: "Its tool call is expected to last longer than holding the memory is worth.",
@@ -133,6 +135,8 @@ const CAUSE_ONLY: Record<string, string> = {
     "It would have stayed where it was if the placement policy had scored that worker higher.",
   faster_worker:
     "It would have stayed where its cache was if that worker had been less than twice as slow, or if it had been expected to generate less.",
+  class_has_room:
+    "It would have stayed where its cache was if its job preferred no other class of hardware, or if it had been expected to generate less.",
   tool_about_to_end:
     "It would have stayed in host memory if its tool had been expected to take longer, or if a program had waited for that room.",
   adopted:

@@ -196,6 +196,7 @@ describe("explanations", () => {
       "worker_draining",
       "routed",
       "faster_worker",
+      "class_has_room",
       "tool_about_to_end",
       "adopted",
     ];

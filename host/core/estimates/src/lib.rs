@@ -6,6 +6,7 @@
 
 mod classes;
 mod distribution;
+mod domains;
 mod engine;
 mod growth;
 mod habits;
@@ -16,6 +17,10 @@ mod tools;
 
 pub use classes::{CLASSES_MAX, EngineClass, EngineClasses};
 pub use distribution::{Distribution, RemainingTime, Rest};
+pub use domains::{
+    ClassSpeed, DomainProfile, Exchange, ExchangeSide, FinishedMember, JobProfile,
+    PROFILED_DOMAINS_MAX, PROFILED_JOBS_MAX, PROFILED_LEAST, Profiles,
+};
 pub use engine::{Engine, EngineSpeeds, RanStep};
 pub use growth::{Forecast, Growing, WorkerGrowth};
 pub use habits::{FinishedStep, Habits, JOBS_MAX, JobHabits, JobStatistics};
@@ -50,6 +55,9 @@ pub struct Estimates {
     /// The last data of engines that have left.
     #[serde(skip_serializing_if = "EngineClasses::is_empty")]
     classes: EngineClasses,
+    /// What members of training runs need, by job and domain.
+    #[serde(skip_serializing_if = "Profiles::is_empty")]
+    profiles: Profiles,
     /// The speeds of cache transfers.
     #[serde(skip_serializing_if = "TransferSpeeds::is_unused")]
     transfers: TransferSpeeds,
@@ -79,6 +87,11 @@ impl Estimates {
     /// The last data of engines that have left.
     pub fn classes(&self) -> &EngineClasses {
         &self.classes
+    }
+
+    /// What members of training runs need, by job and domain.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
     }
 
     /// Median of the measured prefill speeds, in prompt tokens per second; 0 before the first.
@@ -131,6 +144,32 @@ impl Estimates {
     /// Records a finished step.
     pub fn step_finished(&mut self, job: &str, step: &FinishedStep) {
         self.jobs.step_finished(job, step);
+    }
+
+    /// Records that a member of a group of this domain came to its end. Returns whether the choice
+    /// of the job's classes is to be renewed.
+    pub fn member_finished(&mut self, job: &str, domain: &str, member: FinishedMember) -> bool {
+        self.profiles.add(job, domain, member);
+        self.profiles.get(job).is_some_and(JobProfile::is_due)
+    }
+
+    /// Renews the choice of a job's classes.
+    pub fn choose_classes(&mut self, job: &str, speeds: &[ClassSpeed]) {
+        if let Some(profile) = self.profiles.of(job) {
+            profile.renew(speeds);
+        }
+    }
+
+    /// The class that was chosen for a domain. From now on classes are chosen for the job.
+    pub fn chosen_class(&mut self, job: &str, domain: &str) -> Option<Box<str>> {
+        let profile = self.profiles.of(job)?;
+        profile.chooses = true;
+        profile.in_force.get(domain).cloned()
+    }
+
+    /// Forgets what members of a job need: the job is removed.
+    pub fn forget_profile(&mut self, job: &str) {
+        self.profiles.remove(job);
     }
 
     /// Records that an engine counted `tokens` in a prompt of this size.

@@ -55,6 +55,17 @@ pub trait Notified {
     fn notice(&mut self, notice: &Notice);
 }
 
+/// Which class of hardware a program prefers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Preference {
+    /// None.
+    Any,
+    /// This one.
+    Class(Box<str>),
+    /// What is learnt of its domain decides.
+    Auto,
+}
+
 /// What happened in one machine and concerns others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
@@ -66,6 +77,20 @@ pub enum Notice {
         placed: BoundJobs,
         /// Those whose training runs a policy shapes.
         shaped: BoundJobs,
+    },
+    /// A program began.
+    ProgramOpened {
+        /// Its key.
+        program: Box<str>,
+    },
+    /// A program is a member of a group.
+    MemberOpened {
+        /// Its key.
+        program: Box<str>,
+        /// The group's domain.
+        domain: Box<str>,
+        /// The hardware that it prefers.
+        prefers: Preference,
     },
     /// The first token of a step of a program was sampled.
     FirstToken {

@@ -66,6 +66,9 @@ pub enum Because {
     /// A faster worker has room and nobody waits: the program's remaining tokens take less time
     /// there, even with computing its context again.
     FasterWorker,
+    /// Workers of the class of hardware that it prefers have room, and its remaining tokens take
+    /// less time there, even with computing its context again.
+    ClassHasRoom,
     /// Its predicted length puts it among the programs of another worker.
     RankChanged,
     /// A more urgent step waits for the worker.

@@ -160,6 +160,12 @@ pub struct Program {
     /// Whether an engine has reported cached tokens for one of its prompts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub was_told_cached: bool,
+    /// The domain of the group that it is a member of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Box<str>>,
+    /// The class of hardware that it prefers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Box<str>>,
     /// A number shared by the programs of its group: from the group's name, otherwise from the
     /// whole first prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]

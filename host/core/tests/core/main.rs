@@ -4,6 +4,7 @@ mod accounts;
 mod action_properties;
 mod action_shares;
 mod actions;
+mod affinity;
 mod caches;
 mod cordons;
 mod executor;

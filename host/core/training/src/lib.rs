@@ -23,6 +23,7 @@
 //! 6. Older groups are served first.
 
 mod account;
+mod affinity;
 mod batches;
 mod check;
 mod command;
@@ -41,6 +42,7 @@ mod state;
 mod wanted;
 
 pub use account::{Account, OTHER, Outcomes, Tally};
+pub use affinity::{AFFINITY_DOMAINS_MAX, Affinity, Auto, DEFAULT_DOMAIN};
 pub use command::{ServedGroup, TrainingCommand};
 pub use error::{DOMAIN_BYTES_MAX, TrainingError};
 pub use event::{MemberRef, TrainingEvent};
@@ -254,6 +256,7 @@ impl Training {
         commands.extend(self.ask_shaping(name, programs));
         self.carry(commands);
         let admitted = self.state.admit(name, self.now);
+        self.tell_admitted(&admitted, programs);
         self.commands.extend(admitted);
     }
 
@@ -266,7 +269,11 @@ impl Training {
         match event {
             TrainingEvent::JobDeclared { settings, .. } => {
                 let settings = settings.as_ref().clone().within_bounds();
+                let before = self.affinity(name);
                 self.state.declare(name, settings, self.now);
+                if self.affinity(name) != before {
+                    self.tell_members(name);
+                }
                 let job = self.state.jobs.get_mut(name);
                 let over = job.map(Job::drop_all_over).unwrap_or_default();
                 self.carry(over);

@@ -1,8 +1,9 @@
 //! What other machines tell of members, and what this one tells.
 
-use crate::Training;
+use crate::affinity::{Affinity, DEFAULT_DOMAIN};
 use crate::group::{End, Report, Reward};
-use treadle_machine::{Notice, Notified};
+use crate::{LivePrograms, Training, TrainingCommand};
+use treadle_machine::{Notice, Notified, Preference};
 
 impl Training {
     /// Its end was not reported before: it came to its own if its last step was answered.
@@ -57,6 +58,53 @@ impl Training {
         self.touched.insert(at.job);
     }
 
+    /// Tells of a program which domain it is of, and which hardware it prefers, if it is a member.
+    fn opened(&mut self, program: &str) {
+        let Some(at) = self.running(program) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get(&at.job) else {
+            return;
+        };
+        let domain = job.groups.get(&at.group).and_then(|g| g.domain.as_deref());
+        let domain = domain.unwrap_or(DEFAULT_DOMAIN);
+        let affinity = job.settings.affinity.as_ref();
+        self.notices.push_back(Notice::MemberOpened {
+            program: program.into(),
+            domain: domain.into(),
+            prefers: affinity.map_or(Preference::Any, |affinity| affinity.preference(domain)),
+        });
+    }
+
+    pub(crate) fn affinity(&self, job: &str) -> Option<Affinity> {
+        self.state.jobs.get(job)?.settings.affinity.clone()
+    }
+
+    /// Its members may prefer other hardware now.
+    pub(crate) fn tell_members(&mut self, job: &str) {
+        let members = self.state.members.iter();
+        let own = members.filter(|(_, (of, _))| **of == *job);
+        let own: Vec<Box<str>> = own.map(|(program, _)| program.clone()).collect();
+        for program in own {
+            self.opened(&program);
+        }
+    }
+
+    /// A program that becomes a member is usually not live yet.
+    pub(crate) fn tell_admitted(
+        &mut self,
+        admitted: &[TrainingCommand],
+        programs: &dyn LivePrograms,
+    ) {
+        for command in admitted {
+            if let TrainingCommand::AdmitMember { program, .. } = command
+                && programs.is_live(program)
+            {
+                self.opened(program);
+            }
+        }
+    }
+
     /// Engines have a version of a job's weights.
     fn served(&mut self, name: &str, lineage: u32, version: u64) {
         let job = self.state.jobs.get_mut(name);
@@ -75,6 +123,7 @@ impl Notified for Training {
 
     fn notice(&mut self, notice: &Notice) {
         match notice {
+            Notice::ProgramOpened { program } => self.opened(program),
             Notice::FirstToken { program } => self.first_token(program),
             Notice::ProgramRewarded {
                 program,

@@ -1,5 +1,6 @@
 //! What a job declares about its training run.
 
+use crate::affinity::Affinity;
 use serde::{Deserialize, Serialize};
 
 /// Largest group.
@@ -107,6 +108,9 @@ pub struct JobSettings {
     /// A member that its client samples, and that has not ended this many seconds after it began, is
     /// lost; so is a program that has not come to a step.
     pub member_timeout_s: u64,
+    /// Which class of hardware the programs of each domain prefer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
     /// What computes rewards that clients don't report, as JSON; only its presence matters here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward: Option<Box<str>>,
@@ -128,6 +132,7 @@ impl Default for JobSettings {
             history: History::AsSent,
             judged_together: false,
             member_timeout_s: 3_600,
+            affinity: None,
             reward: None,
         }
     }
@@ -142,6 +147,8 @@ impl JobSettings {
         self.pipeline = self.pipeline.min(self.lag_max);
         self.redundancy_max = self.redundancy_max.clamp(1, REDUNDANCY_MOST);
         self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
+        self.affinity
+            .take_if(|affinity| affinity.problem().is_some());
         self
     }
 
@@ -191,6 +198,7 @@ impl JobSettings {
                          tokens";
             feeds.then(|| cause.to_owned())
         })
+        .or_else(|| self.affinity.as_ref()?.problem())
     }
 
     /// The oldest version whose tokens batch `batch` may hold; 0 if any may.

@@ -1,13 +1,14 @@
 //! Training runs as their trainers and programs see them.
 
 mod account;
+mod affinity;
 mod deadlines;
 mod edges;
 mod elsewhere;
 mod shaping;
 
 use super::*;
-use treadle_machine::{Machine, Notified};
+use treadle_machine::{Machine, Notified, Preference};
 use treadle_model::AskId;
 
 /// None is live after a restart.
@@ -37,6 +38,8 @@ struct Run {
     assembled: Vec<Box<str>>,
     /// Questions to the shaping policy.
     asked: Vec<(AskId, ShapingQuestion)>,
+    /// Programs and the hardware that they prefer.
+    preferences: Vec<(Box<str>, Preference)>,
 }
 
 impl Run {
@@ -50,6 +53,7 @@ impl Run {
             scored: Vec::new(),
             assembled: Vec::new(),
             asked: Vec::new(),
+            preferences: Vec::new(),
         };
         run.event(&TrainingEvent::JobDeclared {
             job: "job".into(),
@@ -96,6 +100,9 @@ impl Run {
             match notice {
                 Notice::ProgramCut { program } => self.cut.push(program),
                 Notice::RunWentBack { .. } | Notice::JobRemoved { .. } => {}
+                Notice::MemberOpened {
+                    program, prefers, ..
+                } => self.preferences.push((program, prefers)),
                 other => panic!("{other:?}"),
             }
         }

@@ -183,6 +183,11 @@ impl Simulation {
             capacity: Capacity::default(),
         };
         self.handle(worker.into())?;
+        let class = ProgramEvent::WorkerClassSet {
+            worker: WorkerId(0),
+            class: Some("here".into()),
+        };
+        self.handle(class.into())?;
         for job in 0..self.plan.jobs.len() {
             self.declare(job, &self.plan.jobs[job].settings.clone())?;
             let planned = self.plan.jobs[job].clone();

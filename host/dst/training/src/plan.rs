@@ -1,6 +1,6 @@
 //! The plan of a training run's simulation: everything that its seed decides in advance.
 
-use treadle_core::training::{Capture, History, JobSettings, Stale};
+use treadle_core::training::{Affinity, Auto, Capture, History, JobSettings, Stale};
 use treadle_dst_outcome::Stream;
 
 pub(super) const SECOND_US: u64 = 1_000_000;
@@ -161,8 +161,21 @@ fn settings(s: &mut Stream) -> JobSettings {
         member_timeout_s: s.between(30, 120),
         redundancy_max: 2,
         history: History::AsSent,
+        affinity: affinity(s),
         reward: judged.then(|| r#"{"policy":true}"#.into()),
     }
+}
+
+/// The only engine is of the class `here`: nobody waits for another one.
+fn affinity(s: &mut Stream) -> Option<Affinity> {
+    let class = match s.below(5) {
+        0 => "here",
+        1 => "elsewhere",
+        2 => return Some(Affinity::Auto(Auto::Auto)),
+        _ => return None,
+    };
+    let classes = [("default".into(), class.into())];
+    Some(Affinity::Classes(classes.into()))
 }
 
 /// The settings that a trainer declares later: what it may change while it runs.
@@ -174,6 +187,7 @@ fn changed(s: &mut Stream, settings: &JobSettings) -> JobSettings {
         group_size: s.between_low(1, 5) as u16,
         batch_groups: s.between_low(1, 6) as u32,
         starved_after: s.pick(&[settings.starved_after, 1]),
+        affinity: affinity(s),
         ..settings.clone()
     }
 }

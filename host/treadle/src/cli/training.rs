@@ -35,6 +35,15 @@ const ACCOUNT: &[Column] = &[
     ("TURNS", "/turns"),
     ("REWARD", "/reward_mean"),
 ];
+const PROFILE: &[Column] = &[
+    ("DOMAIN", "/domain"),
+    ("CLASS", "/class"),
+    ("MEMBERS", "/members"),
+    ("TURNS", "/turns"),
+    ("PREFILL TOKENS", "/prefill_tokens"),
+    ("OUTPUT TOKENS", "/output_tokens"),
+    ("SECONDS BY CLASS", "/seconds"),
+];
 const BREAKS: &[Column] = &[("BREAKS", "/kind"), ("STEPS", "/steps")];
 const PATH: &str = "/api/v1/jobs";
 const NONE: &str = "no training job is declared; docs/training.md shows how";
@@ -93,7 +102,8 @@ impl TrainingArgs {
                 print_table(JOBS, std::slice::from_ref(&answer), NONE)?;
                 print_text("\n")?;
                 print_table(WAITS, rows(&answer["waits"]), "nothing waits")?;
-                print_account(&answer["account"])
+                print_account(&answer["account"])?;
+                print_profile(&answer["profile"])
             }
             TrainingCommand::Check { job, batches } => {
                 let lines = lines(&client, &job).await?;
@@ -135,6 +145,40 @@ fn print_account(account: &Value) -> Result<(), CliError> {
     }
     print_text("\n")?;
     print_table(BREAKS, &breaks, "")
+}
+
+/// What members of each domain need, and the hardware that they prefer.
+fn print_profile(profile: &Value) -> Result<(), CliError> {
+    let row = |(domain, own): (&String, &Value)| {
+        let times = own["seconds"].as_object().into_iter().flatten();
+        let times = times.map(|(class, seconds)| format!("{class}: {seconds}"));
+        let times: Vec<String> = times.collect();
+        let mut row = own.clone();
+        for mean in ["turns", "prefill_tokens", "output_tokens"] {
+            let rounded = own[mean].as_f64().map(|mean| (mean * 10.0).round() / 10.0);
+            row[mean] = json!(rounded);
+        }
+        row["domain"] = json!(domain);
+        row["seconds"] = json!(times.join(", "));
+        if let Some(class) = profile["proposed"][domain].as_str() {
+            let acting = own["class"].as_str().unwrap_or("none");
+            if acting != class {
+                row["class"] = json!(format!("{acting}, proposed: {class}"));
+            }
+        }
+        row
+    };
+    let domains = profile["domains"].as_object().into_iter().flatten();
+    let domains: Vec<Value> = domains.map(row).collect();
+    if domains.is_empty() {
+        return Ok(());
+    }
+    print_text("\n")?;
+    print_table(PROFILE, &domains, "")?;
+    match profile["note"].as_str() {
+        Some(note) => print_text(&format!("\n{note}\n")),
+        None => Ok(()),
+    }
 }
 
 fn outcomes(domain: &str, account: &Value) -> Vec<Value> {

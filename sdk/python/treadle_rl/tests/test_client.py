@@ -267,3 +267,10 @@ def test_both_clients_have_the_same_methods() -> None:
             public = [(n, m) for n, m in methods if not n.startswith("_")]
             shown.append({name: list(inspect.signature(m).parameters) for name, m in public})
         assert shown[0] == shown[1]
+
+
+def test_affinity_is_sent_as_it_was_given() -> None:
+    assert "affinity" not in Settings().body()
+    assert Settings(affinity="auto").body()["affinity"] == "auto"
+    by_domain = {"math": "h20", "default": "h800"}
+    assert Settings(affinity=by_domain).body()["affinity"] == by_domain

@@ -2,6 +2,9 @@
 //! remaining tokens take so much longer here that recomputing its context there pays off. A rollout
 //! is over when its longest program is, and engines of different kinds differ by several times in
 //! the time per token.
+//!
+//! A program on the class of hardware that it prefers stays there. One that fell back to another
+//! class returns under the same bounds, and then any gain will do.
 
 use crate::Programs;
 use crate::programs::explain::{Because, DecisionKind};
@@ -27,7 +30,13 @@ impl Programs {
         let Some(there) = self.faster(step, program, here) else {
             return here;
         };
-        let explanation = Explanation::new(DecisionKind::Route, Because::FasterWorker);
+        // Going back would leave its class: it is returning to that.
+        let because = if self.leaves_class(program, there, here) {
+            Because::ClassHasRoom
+        } else {
+            Because::FasterWorker
+        };
+        let explanation = Explanation::new(DecisionKind::Route, because);
         self.explain(program, there, &explanation);
         self.unplace(program);
         self.place(program, there);
@@ -51,8 +60,10 @@ impl Programs {
         let private = demand
             .max(p.demand_tokens)
             .saturating_sub(p.prefix_tokens());
-        let mut fastest: Option<(u64, WorkerId)> = None;
-        for w in self.state.workers.values().filter(|w| w.id != here.id) {
+        let mut fastest: Option<(bool, u64, WorkerId)> = None;
+        let others = self.state.workers.values();
+        let others = others.filter(|w| w.id != here.id && !p.would_leave_class(here, w));
+        for w in others {
             let Some(time) = self.token_ns(w, w.running_steps) else {
                 continue;
             };
@@ -61,20 +72,24 @@ impl Programs {
             let [Some(loaded_here), Some(loaded)] = same_load else {
                 continue;
             };
+            let returns = p.is_of_class(w) && !p.is_of_class(here);
             let is_faster = time.saturating_mul(FASTER_PART) <= time_here
                 && loaded.saturating_mul(FASTER_PART) <= loaded_here;
-            let is_best = fastest.is_none_or(|(least, _)| time < least);
-            if !is_faster || !is_best {
+            let is_best = fastest.is_none_or(|(other, least, _)| (!returns, time) < (other, least));
+            if !(is_faster || returns) || !is_best {
                 continue;
             }
-            let gained = u128::from(rest) * u128::from(time_here - time);
+            let mut gained = u128::from(rest) * u128::from(time_here.saturating_sub(time));
+            if returns {
+                gained += self.gained_by_prompts_ns(p, rest, [here, w]);
+            }
             let prefill = self.prefill_time_at(w, p.context_tokens);
             let pays = gained > u128::from(prefill.0) * 1_000 * GAIN_LEAST;
             if pays && self.admits_with(w, p, private, least) && self.takes_prompt(w.id, step) {
-                fastest = Some((time, w.id));
+                fastest = Some((!returns, time, w.id));
             }
         }
-        fastest.map(|(_, worker)| worker)
+        fastest.map(|(_, _, worker)| worker)
     }
 
     /// The time per token there for one more step beside `steps`.

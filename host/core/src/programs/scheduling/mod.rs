@@ -1,6 +1,7 @@
 //! How programs are placed, keep their placement, lose their memory and wait for it.
 
 mod accounting;
+mod affinity;
 mod context;
 mod costs;
 pub(crate) mod explanation;

@@ -108,7 +108,7 @@ impl Programs {
 
     /// The worker for a program whose turn it is. A more urgent program keeps its turn: if its
     /// chosen worker lacks room, now or by prediction, less urgent ones wait for it too, until the
-    /// starvation bound.
+    /// starvation bound. One whose preferred class of hardware lacks room goes elsewhere instead.
     pub(super) fn worker_in_turn(
         &self,
         entry: &Ranked,
@@ -125,6 +125,10 @@ impl Programs {
         };
         let is_loading = self.loading_for(p.id).contains(&w.id);
         let takes = !is_loading && self.admits(w, p, least) && self.will_fit(p, w.id, forecast);
+        if !takes && p.is_of_class(w) {
+            let other = self.worker_with_room(p.id, None);
+            return other.filter(|worker| self.will_fit(p, *worker, forecast));
+        }
         if !takes {
             forecast.keep(w.id);
         }
@@ -181,7 +185,9 @@ impl Programs {
         // A policy does not see a worker that can't be chosen, so it chooses another one for each
         // of its programs.
         let free = !runs && self.state.workers[&at].takes_programs();
-        let other = entry.wished.filter(|to| free && *to != at);
+        // What a policy is asked for one step does not say which class its program prefers.
+        let stays = |to: WorkerId| self.leaves_class(program, at, to);
+        let other = entry.wished.filter(|to| free && *to != at && !stays(*to));
         let worker = match other.filter(|to| self.could_take(program, *to)) {
             Some(to) => {
                 self.record_decision(DecisionKind::Route, Because::Routed, to, entry, ranking);

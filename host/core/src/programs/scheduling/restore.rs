@@ -198,10 +198,12 @@ impl Programs {
     /// otherwise where most is free.
     pub(super) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
         let p = self.state.live.get(&program)?;
-        let fits = |w: &&Worker| {
+        let may = |w: &&Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
             self.may_take(w, p, p.context_tokens) && self.has_room(w, need)
         };
+        let has_own = self.has_class_with(p, may);
+        let fits = |w: &&Worker| (!has_own || p.is_of_class(w)) && may(w);
         let last = p.last_worker.and_then(|id| self.state.workers.get(&id));
         let fitting = || self.state.workers.values().filter(fits);
         let roomiest = || fitting().max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)));
@@ -317,8 +319,9 @@ impl Programs {
         }
     }
 
-    /// The worker for a waiting program among those with room: the preferred one, otherwise the one
-    /// where its cache may linger, otherwise the one with most free.
+    /// The worker for a waiting program among those with room: the one that a policy chose, otherwise
+    /// the one where its cache may linger, otherwise the one with most free; the latter two of the
+    /// class of hardware that it prefers, if any of that has room.
     pub(super) fn worker_with_room(
         &self,
         program: ProgramId,
@@ -331,14 +334,19 @@ impl Programs {
             .filter(|p| p.queued.is_some() && p.placement.is_none())?;
         let least = self.prompt_tokens_least(p);
         let loading = self.loading_for(program);
-        let admits = |w: &&Worker| !loading.contains(&w.id) && self.admits(w, p, least);
+        let may = |w: &&Worker| !loading.contains(&w.id) && self.admits(w, p, least);
         let workers = &self.state.workers;
+        if let Some(wished) = wished.and_then(|id| workers.get(&id)).filter(may) {
+            return Some(wished.id);
+        }
+        let has_own = self.has_class_with(p, may);
+        let admits = |w: &&Worker| (!has_own || p.is_of_class(w)) && may(w);
         let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
         let emptiest = || {
             let fitting = workers.values().filter(admits);
             fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)))
         };
-        let worker = named(wished).or_else(|| named(p.last_worker));
+        let worker = named(p.last_worker);
         let worker = worker.or_else(|| named(self.worker_of_forked(p)));
         worker.or_else(emptiest).map(|w| w.id)
     }

@@ -179,7 +179,11 @@ impl Programs {
                 && self.has_room(w, need)
         };
         let fitting = self.state.workers.values().filter(fits);
-        let roomiest = fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)));
+        let rank = |w: &&Worker| {
+            let of_class = p.is_of_class(w);
+            (of_class, w.spare_tokens(), std::cmp::Reverse(w.id))
+        };
+        let roomiest = fitting.max_by_key(rank);
         roomiest.map(|w| w.id)
     }
 

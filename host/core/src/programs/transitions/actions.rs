@@ -111,6 +111,12 @@ impl Notified for Programs {
                 ok,
                 ran_since,
             } => self.own_action_over(program, *action, *ok, *ran_since),
+            Notice::MemberOpened {
+                program,
+                domain,
+                prefers,
+            } => self.member_opened(program, domain, prefers),
+            Notice::JobRemoved { job } => self.state.estimates.forget_profile(job),
             Notice::ProgramCut { program } => self.program_released(program, true),
             Notice::WorkerFenced { worker, fenced } => self.worker_fenced(*worker, *fenced),
             Notice::WeightsChanged { worker } => self.weights_changed(*worker),

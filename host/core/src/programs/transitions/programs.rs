@@ -29,6 +29,8 @@ impl Programs {
         let mut program = self.new_program(id, arrival);
         program.model = model;
         self.state.live.insert(id, program);
+        let program = arrival.program.clone();
+        self.notices.push_back(Notice::ProgramOpened { program });
         Some(id)
     }
 
@@ -74,6 +76,8 @@ impl Programs {
             first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
             was_told_cached: false,
+            domain: None,
+            class: None,
             group: arrival.group,
             acted_total: Span(0),
             blocked_total: Span(0),
@@ -177,6 +181,7 @@ impl Programs {
         self.state.keys.remove(&p.key);
         let now = self.state.now;
         self.state.estimates.program_closed(&p.job, now);
+        self.learn_of_member(&p);
         if let Some(at) = p.idle_check_at {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, SupportsFloat, TypeAlias, TypedDict
 
@@ -40,6 +40,8 @@ class Settings:
     capture: Literal["none", "tokens"] = "none"
     history: Literal["as_sent", "as_sampled"] = "as_sent"
     member_timeout_s: int = 3600
+    affinity: Mapping[str, str] | Literal["auto"] | None = None
+    """Class of hardware by domain, `default` for all others; or "auto"."""
     model: str | None = None
 
     def body(self) -> dict[str, Any]:
