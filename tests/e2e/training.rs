@@ -1,6 +1,7 @@
 //! Training runs over HTTP: what was acknowledged outlives everything, batches never change, and
 //! what is wrong is refused and changes nothing.
 
+mod affinity;
 mod captured_kills;
 mod characters;
 mod groups;

@@ -12,7 +12,9 @@ use heddle_placement::HeddlePlacement;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use treadle_plugin::random::SplitMix64;
-use treadle_plugin::{AssignColumns, NOWHERE, ParallelismColumns, PlacementPolicy, WorkerColumns};
+use treadle_plugin::{
+    AssignColumns, NO_CLASS, NOWHERE, ParallelismColumns, PlacementPolicy, WorkerColumns,
+};
 
 /// Programs and workers of the timed cases.
 const CASES: [(usize, usize); 6] = [
@@ -156,6 +158,7 @@ impl PlacementArgs {
             last_worker: &vec![NOWHERE; programs],
             growth: &vec![-1.0; programs],
             tool_us: &vec![-1.0; programs],
+            preferred_class: &vec![NO_CLASS; programs],
             workers: WorkerColumns {
                 capacity_tokens: &vec![600_000; workers],
                 used_tokens: &vec![0; workers],
@@ -163,6 +166,7 @@ impl PlacementArgs {
                 token_us: &vec![-1.0; workers],
                 step_us: &vec![-1.0; workers],
                 prefill_us: &vec![-1.0; workers],
+                hardware_class: &vec![NO_CLASS; workers],
             },
             extra: &[],
         };

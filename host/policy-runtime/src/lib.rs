@@ -63,7 +63,8 @@ pub use worlds::eviction::{
     ActingColumns, ActiveColumns, CacheAction, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 pub use worlds::placement::{
-    AssignColumns, MigrateColumns, NOWHERE, PlacementInstance, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PlacementInstance, RouteColumns,
+    WorkerColumns,
 };
 pub use worlds::prediction::{Estimates, FinishedColumns, LiveColumns, PredictionInstance};
 pub use worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};

@@ -258,6 +258,7 @@ struct Workers {
     token_us: Vec<f64>,
     step_us: Vec<f64>,
     prefill_us: Vec<f64>,
+    hardware_class: Vec<u32>,
 }
 
 fn placement(
@@ -274,17 +275,20 @@ fn placement(
         token_us: &workers.token_us,
         step_us: &workers.step_us,
         prefill_us: &workers.prefill_us,
+        hardware_class: &workers.hardware_class,
     };
     match function {
         "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {
-            group, tokens, remaining_tokens, last_worker, growth, tool_us, workers = all, extra,
+            group, tokens, remaining_tokens, last_worker, growth, tool_us, preferred_class,
+            workers = all, extra,
         })))),
         "route" => Ok(json!(answer!(policy.route(context, given: RouteColumns {
             tokens = given.take("tokens")?, cached_tokens, workers = all, extra,
         })))),
         "migrate" => Ok(json!(
             answer!(policy.migrate(context, given: MigrateColumns {
-                at_worker, tokens, remaining_tokens, phase, growth, tool_us, workers = all, extra,
+                at_worker, tokens, remaining_tokens, phase, growth, tool_us, preferred_class,
+                workers = all, extra,
             }))
         )),
         _ => unknown(function, "assign, route and migrate"),

@@ -1,11 +1,12 @@
 //! The columns of rollout policies, in the units of the contract. Simulated rollouts build their
 //! questions here too, so that a policy sees the same in both.
 
+use std::collections::BTreeSet;
 use treadle_core::programs::{Program, StepState, score_of};
 use treadle_core::{Core, ProgramColumns};
 use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
 use treadle_plugin::{
-    AssignColumns, MigrateColumns, NOWHERE, PreemptColumns, QueueColumns, RouteColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PreemptColumns, QueueColumns, RouteColumns,
     WorkerColumns,
 };
 
@@ -62,18 +63,24 @@ pub struct Workers {
     pub step_us: Vec<f64>,
     /// Microseconds per prompt token, -1 if unknown.
     pub prefill_us: Vec<f64>,
+    /// Number of the class of hardware, [`NO_CLASS`] without one.
+    pub hardware_class: Vec<u32>,
+    /// The classes of all workers, also of those that get no programs now; a class's number is its
+    /// place.
+    classes: Vec<Box<str>>,
 }
 
 impl Workers {
     /// The workers that may get programs.
     pub fn of(core: &Core) -> Self {
-        let mut rows = Self::default();
-        for worker in core
-            .programs()
-            .workers
-            .values()
-            .filter(|w| w.takes_programs())
-        {
+        let workers = &core.programs().workers;
+        let classes = workers.values().filter_map(|w| w.class.clone());
+        let classes: BTreeSet<Box<str>> = classes.collect();
+        let mut rows = Self {
+            classes: classes.into_iter().collect(),
+            ..Self::default()
+        };
+        for worker in workers.values().filter(|w| w.takes_programs()) {
             rows.id.push(worker.id);
             let capacity_tokens = worker.capacity.tokens.unwrap_or(0);
             rows.capacity_tokens.push(capacity_tokens);
@@ -88,8 +95,19 @@ impl Workers {
             let prefill = core.programs().prefill_speed_of(worker);
             rows.prefill_us
                 .push(prefill.map_or(UNKNOWN, |speed| 1e6 / speed as f64));
+            let class = rows.number_of(worker.class.as_deref());
+            rows.hardware_class.push(class);
         }
         rows
+    }
+
+    /// The number of a class; [`NO_CLASS`] if no worker is of it.
+    fn number_of(&self, class: Option<&str>) -> u32 {
+        let place = class.and_then(|class| {
+            let known = self.classes.binary_search_by(|known| (**known).cmp(class));
+            known.ok()
+        });
+        place.map_or(NO_CLASS, |place| place as u32)
     }
 
     /// A worker's row, or [`NOWHERE`].
@@ -112,6 +130,7 @@ impl Workers {
             token_us: &self.token_us,
             step_us: &self.step_us,
             prefill_us: &self.prefill_us,
+            hardware_class: &self.hardware_class,
         }
     }
 }
@@ -139,6 +158,8 @@ pub struct Programs {
     pub growth: Vec<f64>,
     /// Microseconds in tools per generated token of its job, -1 if unknown.
     pub tool_us: Vec<f64>,
+    /// Number of the class of hardware that it prefers, [`NO_CLASS`] without one.
+    pub preferred_class: Vec<u32>,
     /// Predicted remaining tokens, -1 if unknown.
     pub remaining_tokens: Vec<f64>,
     /// Predicted remaining seconds in tools, -1 if unknown.
@@ -169,6 +190,8 @@ impl Programs {
             rows.phase.push(phase_of(acts));
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
+            let class = program.and_then(|p| p.class.as_deref());
+            rows.preferred_class.push(workers.number_of(class));
             let habits = program.and_then(|p| core.programs().estimates.jobs().get(&p.job));
             let habits = habits.and_then(treadle_core::estimates::JobStatistics::habits);
             rows.growth
@@ -205,6 +228,7 @@ impl Programs {
             last_worker: &self.worker,
             growth: &self.growth,
             tool_us: &self.tool_us,
+            preferred_class: &self.preferred_class,
             workers: workers.columns(),
             extra: &[],
         }
@@ -229,6 +253,7 @@ impl Programs {
             phase: &self.phase,
             growth: &self.growth,
             tool_us: &self.tool_us,
+            preferred_class: &self.preferred_class,
             workers: workers.columns(),
             extra: &[],
         }

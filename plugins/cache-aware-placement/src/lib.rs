@@ -126,8 +126,8 @@ treadle_plugin::placement_policy!(CacheAwarePlacement);
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::NOWHERE;
     use treadle_plugin::harness::{Assign, Harness, Workers};
+    use treadle_plugin::{NO_CLASS, NOWHERE};
 
     use super::*;
 
@@ -155,6 +155,7 @@ mod tests {
             remaining_tokens: vec![-1.0; 4],
             growth: vec![-1.0; 4],
             tool_us: vec![-1.0; 4],
+            preferred_class: vec![NO_CLASS; 4],
             last_worker: vec![NOWHERE, NOWHERE, 0, NOWHERE],
             extra: Vec::new(),
         };

@@ -90,8 +90,8 @@ treadle_plugin::placement_policy!(ConsistentHashPlacement);
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::NOWHERE;
     use treadle_plugin::harness::{Assign, Harness, Workers};
+    use treadle_plugin::{NO_CLASS, NOWHERE};
 
     use super::*;
 
@@ -113,6 +113,7 @@ mod tests {
             remaining_tokens: vec![-1.0; 16],
             growth: vec![-1.0; 16],
             tool_us: vec![-1.0; 16],
+            preferred_class: vec![NO_CLASS; 16],
             last_worker: vec![NOWHERE; 16],
             extra: Vec::new(),
         };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use treadle_plugin::affinity::Choice;
 use treadle_plugin::{AssignColumns, PolicyError};
 
 use crate::config::Config;
@@ -18,8 +19,12 @@ pub(crate) fn assign(
     for row in 0..programs.len() {
         let given = given.of(programs.group[row]);
         let context = programs.tokens[row] as f64;
+        let preferred = programs.preferred_class[row];
+        let fits = |worker: usize| load.fits(worker, context);
+        let choice = Choice::of(&programs.workers, preferred, fits);
         let worker = last_place(config, &load, programs.last_worker[row], context)
-            .or_else(|| cheapest(config, &load, given, context))
+            .filter(|worker| choice.includes(*worker))
+            .or_else(|| cheapest(config, &load, given, context, choice))
             .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
         load.add(
             worker,
@@ -66,9 +71,16 @@ impl Given {
 }
 
 /// The worker with room on which the program costs least, if there is one.
-fn cheapest(config: &Config, load: &Load, given: &[u32], context: f64) -> Option<usize> {
+fn cheapest(
+    config: &Config,
+    load: &Load,
+    given: &[u32],
+    context: f64,
+    choice: Choice<'_>,
+) -> Option<usize> {
     let mut best: Option<(bool, f64, usize)> = None;
-    for (worker, &of_group) in given.iter().enumerate() {
+    let chosen = given.iter().enumerate();
+    for (worker, &of_group) in chosen.filter(|(worker, _)| choice.includes(*worker)) {
         let full = !load.fits(worker, context);
         let cost = load.share(worker) + config.spread * f64::from(of_group);
         let better = best.is_none_or(|(was_full, least, _)| {
@@ -97,7 +109,7 @@ fn last_place(config: &Config, load: &Load, last: u32, context: f64) -> Option<u
 #[cfg(test)]
 mod tests {
     use treadle_plugin::harness::{Assign, Workers};
-    use treadle_plugin::{NOWHERE, PlacementPolicy};
+    use treadle_plugin::{NO_CLASS, NOWHERE, PlacementPolicy};
 
     use crate::DefaultPlacement;
 
@@ -116,6 +128,7 @@ mod tests {
             growth: vec![-1.0; group.len()],
             tool_us: vec![-1.0; group.len()],
             last_worker: vec![last_worker; group.len()],
+            preferred_class: vec![NO_CLASS; group.len()],
             extra: Vec::new(),
         }
     }
@@ -146,6 +159,20 @@ mod tests {
         let mut long = programs(&[1, 2, 3], 100, NOWHERE);
         long.remaining_tokens = vec![50_000.0, -1.0, -1.0];
         assert_eq!(places(&long, &workers(&[0, 0])), [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_group_stays_within_its_class_while_that_has_room() {
+        let mut group = programs(&[7; 4], 30_000, NOWHERE);
+        group.preferred_class = vec![1; 4];
+        let mut workers = workers(&[0, 50_000, 50_000]);
+        workers.hardware_class = vec![0, 1, 1];
+        assert_eq!(places(&group, &workers), [1, 2, 0, 0]);
+        // A cache elsewhere is no reason to stay there.
+        group.last_worker = vec![0; 4];
+        assert_eq!(places(&group, &workers), [1, 2, 0, 0]);
+        workers.hardware_class = vec![NO_CLASS; 3];
+        assert_eq!(places(&group, &workers)[0], 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The default placement: a program goes where its cache is, unless that worker is clearly more
 //! loaded than the others; otherwise to the least loaded worker, with the programs of a group
-//! spread out.
+//! spread out. A program that prefers a class of hardware goes to workers of that while they have
+//! room.
 //!
 //! A worker's load is the used share of its KV cache. Predicted tokens count as used, so that long
 //! programs don't end up on the same worker.

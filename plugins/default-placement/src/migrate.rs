@@ -1,6 +1,8 @@
 //! Moves programs away from workers that are clearly more loaded than the mean. Only acting
-//! programs move: while a tool runs, no step waits for the move.
+//! programs move: while a tool runs, no step waits for the move. Programs stay within the class of
+//! hardware that they prefer, and return to it.
 
+use treadle_plugin::affinity::{is_of_class, return_to_classes};
 use treadle_plugin::{MigrateColumns, Phase};
 
 use crate::config::Config;
@@ -26,7 +28,10 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
             programs.tokens[row] as f64,
             need(programs.tokens[row], programs.remaining_tokens[row]),
         );
+        let preferred = programs.preferred_class[row];
+        let is_own = |worker: usize| is_of_class(&programs.workers, worker, preferred);
         let to = (0..load.workers())
+            .filter(|to| !is_own(from) || is_own(*to))
             .min_by(|&left, &right| load.share(left).total_cmp(&load.share(right)));
         let better =
             |to: &usize| load.fits(*to, context) && load.share_with(*to, whole) < load.share(from);
@@ -37,6 +42,7 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
             moves += 1;
         }
     }
+    return_to_classes(programs, &mut places, config.moves_max as usize);
     places
 }
 
@@ -51,6 +57,7 @@ fn shortest_context_first(programs: &MigrateColumns<'_>) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::NO_CLASS;
     use treadle_plugin::harness::{Migrate, Workers};
     use treadle_plugin::random::SplitMix64;
 
@@ -69,6 +76,7 @@ mod tests {
             remaining_tokens: vec![-1.0; 4],
             growth: vec![-1.0; 4],
             tool_us: vec![-1.0; 4],
+            preferred_class: vec![NO_CLASS; 4],
             phase: vec![
                 Phase::Acting,
                 Phase::Acting,
@@ -80,6 +88,16 @@ mod tests {
         let places = migrate(&Config::default(), &programs.columns_with(&workers));
         // The shorter one moves; then the load is within the limit.
         assert_eq!(places, [0, 1, 0, 1]);
+        let classes = Workers {
+            hardware_class: vec![0, 1],
+            ..workers
+        };
+        let programs = Migrate {
+            preferred_class: vec![0; 4],
+            ..programs
+        };
+        let places = migrate(&Config::default(), &programs.columns_with(&classes));
+        assert_eq!(places, programs.at_worker, "they would leave their class");
     }
 
     #[test]

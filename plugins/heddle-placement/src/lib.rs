@@ -21,6 +21,9 @@
 //! programs and contexts as if all had the same remaining length: an unexpectedly long program then
 //! finds its worker no fuller than another.
 //!
+//! Programs that prefer a class of hardware go to it while it has room: to the worker of their plan if
+//! that is of their class, otherwise to the least loaded one of it. They return to it if that pays.
+//!
 //! Steps are not routed: a program stays where it is, with its cache.
 
 mod config;
@@ -33,6 +36,7 @@ mod workers;
 
 pub use config::{Class, Config, Migrate, Objective, Order};
 
+use treadle_plugin::affinity::{prefer_classes, return_to_classes};
 use treadle_plugin::{AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError};
 
 use plan::Plan;
@@ -104,8 +108,9 @@ impl PlacementPolicy for HeddlePlacement {
             .plan
             .take()
             .filter(|plan| plan.is_for(programs.workers.capacity_tokens));
-        let (plan, places) = plan::assign(&self.config, plan, programs, &lengths);
+        let (plan, mut places) = plan::assign(&self.config, plan, programs, &lengths);
         self.plan = Some(plan);
+        prefer_classes(programs, &mut places);
         Ok(places)
     }
 
@@ -125,7 +130,7 @@ impl PlacementPolicy for HeddlePlacement {
             .plan
             .as_ref()
             .filter(|plan| plan.is_for(programs.workers.capacity_tokens));
-        Ok(match self.config.migrate {
+        let mut places = match self.config.migrate {
             Migrate::Never => programs.at_worker.to_vec(),
             Migrate::Scaled => scaled::migrate(&self.config, plan, programs, &lengths, &kinds),
             Migrate::Makespan if plan.is_some_and(|plan| plan.even) => {
@@ -133,7 +138,11 @@ impl PlacementPolicy for HeddlePlacement {
                 makespan::migrate(&self.config, programs, &alike, &kinds)
             }
             Migrate::Makespan => makespan::migrate(&self.config, programs, &lengths, &kinds),
-        })
+        };
+        if self.config.migrate != Migrate::Never {
+            return_to_classes(programs, &mut places, self.config.moves_max as usize);
+        }
+        Ok(places)
     }
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use treadle_plugin::harness::{Assign, Harness, Migrate as Table, Workers};
 use treadle_plugin::random::SplitMix64;
-use treadle_plugin::{NOWHERE, Phase, RouteColumns};
+use treadle_plugin::{NO_CLASS, NOWHERE, Phase, RouteColumns};
 
 use super::*;
 
@@ -24,6 +24,7 @@ fn programs(remaining_tokens: &[f64]) -> Assign {
         last_worker: vec![NOWHERE; rows],
         growth: vec![-1.0; rows],
         tool_us: vec![-1.0; rows],
+        preferred_class: vec![NO_CLASS; rows],
         extra: Vec::new(),
     }
 }
@@ -182,6 +183,7 @@ fn placed(at_worker: &[u32], remaining_tokens: &[f64], phase: Phase) -> Table {
         phase: vec![phase; at_worker.len()],
         growth: vec![-1.0; at_worker.len()],
         tool_us: vec![-1.0; at_worker.len()],
+        preferred_class: vec![NO_CLASS; at_worker.len()],
         extra: Vec::new(),
     }
 }
@@ -205,6 +207,34 @@ fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
     let mut patient = policy(&format!("{{\"ahead\": false, {rest}"));
     let places = patient.migrate(&reasoning.columns_with(&workers));
     assert_eq!(places.unwrap(), at);
+}
+
+#[test]
+fn programs_go_to_their_class_and_return_to_it() {
+    let workers = Workers {
+        token_us: vec![10.0, 30.0],
+        step_us: vec![0.0; 2],
+        prefill_us: vec![1.0; 2],
+        hardware_class: vec![0, 1],
+        ..workers(&[8_000; 2])
+    };
+    let mut programs = programs(&[100.0; 8]);
+    let assigned = |programs: &Assign| {
+        let mut policy = policy("{}");
+        policy.assign(&programs.columns_with(&workers)).unwrap()
+    };
+    assert!(assigned(&programs).contains(&0), "it is the faster one");
+    programs.preferred_class = vec![1; 8];
+    assert_eq!(assigned(&programs), [1; 8]);
+    // The second one fell back.
+    let mut table = placed(&[0, 1], &[1_000.0; 2], Phase::Acting);
+    table.preferred_class = vec![0; 2];
+    let migrated = |config: &str| {
+        let mut policy = policy(config);
+        policy.migrate(&table.columns_with(&workers)).unwrap()
+    };
+    assert_eq!(migrated("{}"), [0, 0]);
+    assert_eq!(migrated(r#"{"migrate": "never"}"#), [0, 1]);
 }
 
 #[test]

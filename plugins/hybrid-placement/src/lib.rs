@@ -127,8 +127,8 @@ treadle_plugin::placement_policy!(HybridPlacement);
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::NOWHERE;
     use treadle_plugin::harness::{Assign, Harness, Workers};
+    use treadle_plugin::{NO_CLASS, NOWHERE};
 
     use super::*;
 
@@ -154,6 +154,7 @@ mod tests {
             remaining_tokens: vec![-1.0; 40],
             growth: vec![-1.0; 40],
             tool_us: vec![-1.0; 40],
+            preferred_class: vec![NO_CLASS; 40],
             last_worker: vec![NOWHERE; 40],
             extra: Vec::new(),
         };

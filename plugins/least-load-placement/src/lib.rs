@@ -72,6 +72,7 @@ treadle_plugin::placement_policy!(LeastLoadPlacement);
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::NO_CLASS;
     use treadle_plugin::harness::{Assign, Harness, Workers};
     use treadle_plugin::random::SplitMix64;
 
@@ -110,6 +111,7 @@ mod tests {
             remaining_tokens: vec![-1.0],
             growth: vec![-1.0],
             tool_us: vec![-1.0],
+            preferred_class: vec![NO_CLASS],
             last_worker: vec![0],
             extra: Vec::new(),
         };

@@ -58,8 +58,8 @@ treadle_plugin::placement_policy!(StickyPlacement);
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::NOWHERE;
     use treadle_plugin::harness::{Assign, Harness, Workers};
+    use treadle_plugin::{NO_CLASS, NOWHERE};
 
     use super::*;
 
@@ -77,6 +77,7 @@ mod tests {
             remaining_tokens: vec![-1.0; 3],
             growth: vec![-1.0; 3],
             tool_us: vec![-1.0; 3],
+            preferred_class: vec![NO_CLASS; 3],
             last_worker: vec![NOWHERE, 3, NOWHERE],
             extra: Vec::new(),
         };

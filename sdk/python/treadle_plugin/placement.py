@@ -12,6 +12,9 @@ C = TypeVar("C")
 NOWHERE = 4294967295
 """Stands for no worker in `last_worker`."""
 
+NO_CLASS = 4294967295
+"""Stands for no class in `hardware_class` and `preferred_class`."""
+
 
 @dataclass(slots=True)
 class WorkerColumns(Columns):
@@ -30,6 +33,8 @@ class WorkerColumns(Columns):
     """Time that each further step adds to this, in microseconds; -1 if unknown."""
     prefill_us: Sequence[float]
     """Time per prompt token, in microseconds; -1 if unknown."""
+    hardware_class: Sequence[int]
+    """Number of its class of hardware in this call, `NO_CLASS` for none."""
 
 
 @dataclass(slots=True)
@@ -49,6 +54,8 @@ class AssignColumns(Columns):
     unknown."""
     tool_us: Sequence[float]
     """Time in tools of its job per generated token, in microseconds; -1 if unknown."""
+    preferred_class: Sequence[int]
+    """Number of the class of hardware that it prefers, `NO_CLASS` for none."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra
@@ -89,6 +96,8 @@ class MigrateColumns(Columns):
     unknown."""
     tool_us: Sequence[float]
     """Time in tools of its job per generated token, in microseconds; -1 if unknown."""
+    preferred_class: Sequence[int]
+    """Number of the class of hardware that it prefers, `NO_CLASS` for none."""
     workers: WorkerColumns
     """The workers to choose from."""
     extra: Extra

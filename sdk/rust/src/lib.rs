@@ -8,6 +8,7 @@
 // The README shows what a test of a policy looks like.
 #![allow(clippy::test_attr_in_doctest)]
 
+pub mod affinity;
 mod allocation;
 mod arrangement;
 mod columns;
@@ -44,7 +45,7 @@ pub use eviction::{
 };
 pub use phase::Phase;
 pub use placement::{
-    AssignColumns, MigrateColumns, NOWHERE, PlacementPolicy, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PlacementPolicy, RouteColumns, WorkerColumns,
 };
 pub use policy::Policy;
 pub use prediction::{Estimates, FinishedColumns, LiveColumns, PredictionPolicy};

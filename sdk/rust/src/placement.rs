@@ -7,6 +7,9 @@ use crate::{Phase, Policy, PolicyError};
 /// Represents no worker in a column of workers.
 pub const NOWHERE: u32 = u32::MAX;
 
+/// Represents no class of hardware in a column of classes.
+pub const NO_CLASS: u32 = u32::MAX;
+
 /// Workers, one row each.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerColumns<'a> {
@@ -23,6 +26,8 @@ pub struct WorkerColumns<'a> {
     pub step_us: &'a [f64],
     /// Time per prompt token, in microseconds; -1 if unknown.
     pub prefill_us: &'a [f64],
+    /// Number of a worker's class of hardware in this call, or [`NO_CLASS`].
+    pub hardware_class: &'a [u32],
 }
 
 impl WorkerColumns<'_> {
@@ -45,7 +50,12 @@ impl WorkerColumns<'_> {
         check_length("worker_running", self.running.len(), self.len())?;
         check_length("worker_token_us", self.token_us.len(), self.len())?;
         check_length("worker_step_us", self.step_us.len(), self.len())?;
-        check_length("worker_prefill_us", self.prefill_us.len(), self.len())
+        check_length("worker_prefill_us", self.prefill_us.len(), self.len())?;
+        check_length(
+            "worker_hardware_class",
+            self.hardware_class.len(),
+            self.len(),
+        )
     }
 }
 
@@ -66,6 +76,9 @@ columns! {
         growth: f64,
         /// Time in tools of its job per generated token, in microseconds; -1 if unknown.
         tool_us: f64,
+        /// Number of the class of hardware that it prefers, or [`NO_CLASS`]. [`crate::affinity`]
+        /// helps.
+        preferred_class: u32,
     }
     beside {
         /// The workers to choose from.
@@ -110,6 +123,9 @@ columns! {
         growth: f64,
         /// Time in tools of its job per generated token, in microseconds; -1 if unknown.
         tool_us: f64,
+        /// Number of the class of hardware that it prefers, or [`NO_CLASS`]. [`crate::affinity`]
+        /// helps.
+        preferred_class: u32,
     }
     beside {
         /// The workers to choose from.

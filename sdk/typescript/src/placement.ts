@@ -6,6 +6,9 @@ import { type Definition, type Extra, type Given, type Phase, type Plugin, type 
 /** Stands for no worker in `lastWorker`. */
 export const NOWHERE = 4294967295;
 
+/** Stands for no class in `hardwareClass` and `preferredClass`. */
+export const NO_CLASS = 4294967295;
+
 /** Programs that are about to get a place, one row each. */
 export interface AssignColumns {
   /** An opaque number, the same for programs of one group (samples of one task); rounded to 53 bits. */
@@ -20,6 +23,8 @@ export interface AssignColumns {
   readonly growth: readonly number[];
   /** Time in tools of its job per generated token, in microseconds; -1 if unknown. */
   readonly toolUs: readonly number[];
+  /** Number of the class of hardware that it prefers, `NO_CLASS` for none. */
+  readonly preferredClass: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
   /** Further columns by their names. */
@@ -52,6 +57,8 @@ export interface MigrateColumns {
   readonly growth: readonly number[];
   /** Time in tools of its job per generated token, in microseconds; -1 if unknown. */
   readonly toolUs: readonly number[];
+  /** Number of the class of hardware that it prefers, `NO_CLASS` for none. */
+  readonly preferredClass: readonly number[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
   /** Further columns by their names. */
@@ -72,6 +79,8 @@ export interface WorkerColumns {
   readonly stepUs: readonly number[];
   /** Time per prompt token, in microseconds; -1 if unknown. */
   readonly prefillUs: readonly number[];
+  /** Number of its class of hardware in this call, `NO_CLASS` for none. */
+  readonly hardwareClass: readonly number[];
 }
 
 /** A policy of the world `placement`. */
@@ -98,13 +107,22 @@ export function definePlacement<C extends Keys, S = undefined>(
   const slot = new Slot(policy, ["assign", "route", "migrate"]);
   const placementPolicy: PlacementExports = {
     assign: (programs) => slot.ask((self) => Array.from(policy.assign(placed(slot.columns<AssignColumns>(programs)), self))),
-    route: (workers) => slot.ask((self) => Array.from(supported(policy.route).call(policy, slot.columns<RouteColumns>(workers), self))),
-    migrate: (programs) => slot.ask((self) => Array.from(supported(policy.migrate).call(policy, slot.columns<MigrateColumns>(programs), self))),
+    route: (workers) => slot.ask((self) => Array.from(supported(policy.route).call(policy, classified(slot.columns<RouteColumns>(workers)), self))),
+    migrate: (programs) => slot.ask((self) => Array.from(supported(policy.migrate).call(policy, preferring(slot.columns<MigrateColumns>(programs)), self))),
   };
   return { plugin: slot.plugin(), placementPolicy };
 }
 
-/** `NOWHERE` arrives as -1. */
+/** `NOWHERE` and `NO_CLASS` arrive as -1. */
 function placed(columns: AssignColumns): AssignColumns {
-  return { ...columns, lastWorker: unsigned(columns.lastWorker) };
+  return { ...preferring(columns), lastWorker: unsigned(columns.lastWorker) };
+}
+
+function preferring<T extends AssignColumns | MigrateColumns>(columns: T): T {
+  return { ...classified(columns), preferredClass: unsigned(columns.preferredClass) };
+}
+
+function classified<T extends { readonly workers: WorkerColumns }>(columns: T): T {
+  const { workers } = columns;
+  return { ...columns, workers: { ...workers, hardwareClass: unsigned(workers.hardwareClass) } };
 }

@@ -2,8 +2,8 @@
 
 use treadle_hostile::{ARMED, ARMED_FROM_ROWS, HostilePolicy, Outcome, POLICIES, build};
 use treadle_policy_runtime::{
-    AssignColumns, CallContext, InstanceOptions, Limits, PolicyEngine, PolicyFault, PolicyInstance,
-    QueueColumns, WorkerColumns,
+    AssignColumns, CallContext, InstanceOptions, Limits, NO_CLASS, PolicyEngine, PolicyFault,
+    PolicyInstance, QueueColumns, WorkerColumns,
 };
 
 use crate::process::memory_peak_bytes;
@@ -59,6 +59,7 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
         last_worker: &vec![0; rows],
         growth: &unknown,
         tool_us: &unknown,
+        preferred_class: &vec![NO_CLASS; rows],
         workers: WorkerColumns {
             capacity_tokens: &[100_000, 100_000],
             used_tokens: &[0, 50_000],
@@ -66,6 +67,7 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
             token_us: &[-1.0; 2],
             step_us: &[-1.0; 2],
             prefill_us: &[-1.0; 2],
+            hardware_class: &[0, NO_CLASS],
         },
         extra: &[],
     };

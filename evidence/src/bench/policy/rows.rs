@@ -1,11 +1,11 @@
 //! Rows as a busy cluster has them: contexts of up to 200,000 tokens, groups of
 //! eight, most programs with a prediction. The same ones in every run.
 
-use treadle_plugin::NOWHERE;
 use treadle_plugin::harness::{
     Actions, Active, Answers, Assign, Finished, Live, Queue, Workers, draw,
 };
 use treadle_plugin::random::SplitMix64;
+use treadle_plugin::{NO_CLASS, NOWHERE};
 
 /// Workers that programs are placed on.
 const WORKERS: usize = 8;
@@ -99,6 +99,7 @@ impl Draw {
             remaining_tokens: self.predicted(rows, 20_000),
             growth: vec![2.0; rows],
             tool_us: vec![8_000.0; rows],
+            preferred_class: vec![NO_CLASS; rows],
             extra: Vec::new(),
         }
     }
@@ -113,6 +114,7 @@ impl Draw {
             token_us: vec![22_000.0; WORKERS],
             step_us: vec![60.0; WORKERS],
             prefill_us: vec![66.0; WORKERS],
+            hardware_class: vec![NO_CLASS; WORKERS],
         }
     }
 

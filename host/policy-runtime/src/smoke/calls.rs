@@ -12,7 +12,7 @@ use crate::worlds::eviction::{
     ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 use crate::worlds::placement::{
-    AssignColumns, MigrateColumns, PlacementInstance, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, PlacementInstance, RouteColumns, WorkerColumns,
 };
 use crate::worlds::prediction::{FinishedColumns, LiveColumns, PredictionInstance};
 use crate::worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
@@ -27,6 +27,7 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     token_us: &[-1.0, 20_000.0, 7_500.0],
     step_us: &[-1.0, 0.0, 60.0],
     prefill_us: &[-1.0, 100.0, 65.5],
+    hardware_class: &[NO_CLASS, 0, 1],
 };
 /// Three pools: nothing free, some devices, many units.
 const POOLS: PoolColumns<'_> = PoolColumns {
@@ -112,6 +113,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         last_worker: &rows.thirds,
         growth: &rows.predicted,
         tool_us: &rows.predicted,
+        preferred_class: &rows.thirds,
         workers: WORKERS,
         extra: &rows.extra,
     };
@@ -127,6 +129,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
             token_us: &rows.predicted,
             step_us: &rows.predicted,
             prefill_us: &rows.predicted,
+            hardware_class: &rows.thirds,
         },
         extra: &rows.extra,
     };
@@ -138,6 +141,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         phase: &rows.phases,
         growth: &rows.predicted,
         tool_us: &rows.predicted,
+        preferred_class: &rows.thirds,
         workers: WORKERS,
         extra: &rows.extra,
     };

@@ -12,7 +12,9 @@ use crate::error::PolicyFault;
 use crate::instance::{Answer, Description};
 use crate::sandbox::Sandbox;
 
-pub use treadle_plugin::{AssignColumns, MigrateColumns, NOWHERE, RouteColumns, WorkerColumns};
+pub use treadle_plugin::{
+    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, RouteColumns, WorkerColumns,
+};
 
 world! {
     /// A running policy of the world `placement`.
@@ -27,7 +29,7 @@ calls! { PlacementInstance, treadle_policy_placement_policy:
         before check_workers("last_worker", programs.last_worker, &programs.workers, true);
         admit "assign" [programs.len(), programs.workers.len()] |extra| programs.check(extra);
         ask Hot call_assign(record!(given::AssignColumns of programs {
-            group, tokens, remaining_tokens, last_worker, growth, tool_us, extra;
+            group, tokens, remaining_tokens, last_worker, growth, tool_us, preferred_class, extra;
             workers: workers(&programs.workers)
         }));
         check |places| answers::rows_of("workers", places, programs.len(), programs.workers.len());
@@ -47,7 +49,7 @@ calls! { PlacementInstance, treadle_policy_placement_policy:
         before check_workers("at_worker", programs.at_worker, &programs.workers, false);
         admit "migrate" [programs.len(), programs.workers.len()] |extra| programs.check(extra);
         ask Background call_migrate(record!(given::MigrateColumns of programs {
-            at_worker, tokens, remaining_tokens, growth, tool_us, extra;
+            at_worker, tokens, remaining_tokens, growth, tool_us, preferred_class, extra;
             phase: &phases(programs.phase), workers: workers(&programs.workers)
         }));
         check |places| answers::rows_of("workers", places, programs.len(), programs.workers.len());
@@ -55,7 +57,9 @@ calls! { PlacementInstance, treadle_policy_placement_policy:
 }
 
 fn workers<'a>(workers: &WorkerColumns<'a>) -> given::WorkerColumns<'a> {
-    record!(given::WorkerColumns of workers { capacity_tokens, used_tokens, running, token_us, step_us, prefill_us })
+    record!(given::WorkerColumns of workers {
+        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class
+    })
 }
 
 /// Checks the caller's rows of workers: there is at least one, and all named rows exist.

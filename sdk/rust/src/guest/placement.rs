@@ -22,6 +22,7 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
             last_worker: &given.last_worker,
             growth: &given.growth,
             tool_us: &given.tool_us,
+            preferred_class: &given.preferred_class,
             workers: workers(&given.workers),
             extra: &given.extra,
         };
@@ -50,6 +51,7 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
             remaining_tokens: &given.remaining_tokens,
             growth: &given.growth,
             tool_us: &given.tool_us,
+            preferred_class: &given.preferred_class,
             extra: &given.extra,
             workers: workers(&given.workers),
         };
@@ -60,5 +62,7 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
 }
 
 fn workers(given: &world::WorkerColumns) -> WorkerColumns<'_> {
-    lent!(WorkerColumns of given { capacity_tokens, used_tokens, running, token_us, step_us, prefill_us })
+    lent!(WorkerColumns of given {
+        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class
+    })
 }

@@ -81,6 +81,14 @@ pub fn extra(random: &mut SplitMix64) -> f32 {
     }
 }
 
+/// A class of hardware, or [`crate::NO_CLASS`].
+pub fn class(random: &mut SplitMix64) -> u32 {
+    match below(random, 4) {
+        0 => crate::NO_CLASS,
+        class => class as u32,
+    }
+}
+
 /// A worker, or [`NOWHERE`].
 pub fn worker_or_nowhere(random: &mut SplitMix64, workers: usize) -> u32 {
     match below(random, workers as u64 + 1) as usize {

@@ -4,8 +4,8 @@ use super::draw;
 use crate::random::SplitMix64;
 use crate::{
     ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, FinishedColumns, LiveColumns,
-    MigrateColumns, ParallelismColumns, Phase, PreemptColumns, QueueColumns, RetentionColumns,
-    RouteColumns, WaitingColumns, WorkerColumns,
+    MigrateColumns, NO_CLASS, ParallelismColumns, Phase, PreemptColumns, QueueColumns,
+    RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
 };
 
 macro_rules! tables {
@@ -100,6 +100,7 @@ tables! {
         last_worker: u32 = draw::count,
         growth: f64 = draw::predicted,
         tool_us: f64 = draw::predicted,
+        preferred_class: u32 = draw::class,
     }
 
     /// Placed programs. The workers come with [`Migrate::columns_with`].
@@ -110,6 +111,7 @@ tables! {
         phase: Phase = draw::phase,
         growth: f64 = draw::predicted,
         tool_us: f64 = draw::predicted,
+        preferred_class: u32 = draw::class,
     }
 
     /// Acting programs.
@@ -171,10 +173,12 @@ pub struct Workers {
     pub step_us: Vec<f64>,
     /// Time per prompt token, in microseconds; -1 if unknown.
     pub prefill_us: Vec<f64>,
+    /// Class of hardware of each.
+    pub hardware_class: Vec<u32>,
 }
 
 impl Workers {
-    /// Idle workers with empty caches and unknown speeds.
+    /// Idle workers with empty caches, unknown speeds and no classes.
     pub fn idle(capacity_tokens: &[u64]) -> Self {
         let workers = capacity_tokens.len();
         Self {
@@ -184,6 +188,7 @@ impl Workers {
             token_us: vec![-1.0; workers],
             step_us: vec![-1.0; workers],
             prefill_us: vec![-1.0; workers],
+            hardware_class: vec![NO_CLASS; workers],
         }
     }
 
@@ -196,6 +201,7 @@ impl Workers {
             token_us: (0..workers).map(|_| draw::predicted(random)).collect(),
             step_us: (0..workers).map(|_| draw::predicted(random)).collect(),
             prefill_us: (0..workers).map(|_| draw::predicted(random)).collect(),
+            hardware_class: (0..workers).map(|_| draw::class(random)).collect(),
         }
     }
 
@@ -209,6 +215,7 @@ impl Workers {
             token_us: order.iter().map(|&row| self.token_us[row]).collect(),
             step_us: order.iter().map(|&row| self.step_us[row]).collect(),
             prefill_us: order.iter().map(|&row| self.prefill_us[row]).collect(),
+            hardware_class: order.iter().map(|&row| self.hardware_class[row]).collect(),
         }
     }
 
@@ -221,6 +228,7 @@ impl Workers {
             token_us: &self.token_us,
             step_us: &self.step_us,
             prefill_us: &self.prefill_us,
+            hardware_class: &self.hardware_class,
         }
     }
 }

@@ -3,7 +3,7 @@
 use treadle_model::World;
 use treadle_plugin::Phase;
 use treadle_policy_runtime::{
-    AssignColumns, MigrateColumns, NOWHERE, PolicyFault, PolicyInstance, RouteColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PolicyFault, PolicyInstance, RouteColumns,
     WorkerColumns,
 };
 
@@ -17,6 +17,7 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     token_us: &[-1.0, 20_000.0],
     step_us: &[-1.0, 60.0],
     prefill_us: &[-1.0, 66.0],
+    hardware_class: &[0, NO_CLASS],
 };
 const PROGRAMS: AssignColumns<'_> = AssignColumns {
     group: &[1, 1, 2],
@@ -25,6 +26,7 @@ const PROGRAMS: AssignColumns<'_> = AssignColumns {
     last_worker: &[NOWHERE, 0, 1],
     growth: &[-1.0, 1.5, 2.0],
     tool_us: &[-1.0, 0.0, 9_000.0],
+    preferred_class: &[NO_CLASS, 0, 1],
     workers: WORKERS,
     extra: &[],
 };
@@ -35,6 +37,7 @@ const PLACED: MigrateColumns<'_> = MigrateColumns {
     phase: &[Phase::Reasoning, Phase::Acting],
     growth: &[-1.0, 1.5],
     tool_us: &[-1.0, 0.0],
+    preferred_class: &[0, NO_CLASS],
     workers: WORKERS,
     extra: &[],
 };
