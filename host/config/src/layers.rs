@@ -292,7 +292,9 @@ fn is_endpoint(entry: &Value) -> bool {
                     kind.as_str()
                         .is_some_and(|word| EngineChoice::CHOICES.contains(&word))
                 })
-                && table.get("profile").is_none_or(Value::is_str)
+                && ["class", "profile"]
+                    .iter()
+                    .all(|field| table.get(*field).is_none_or(Value::is_str))
                 && table
                     .get("capacity_tokens")
                     .is_none_or(|tokens| tokens.as_integer().is_some_and(is_capacity))

@@ -41,7 +41,7 @@ impl Form {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Texts => "a list of texts such as [\"a\", \"b\"]".into(),
             Self::Endpoints => "a list of URLs such as [\"http://10.0.0.1:8000\"], or of tables \
-                                { url, kind, capacity_tokens, profile } with capacity_tokens of at most 2^40"
+                                { url, kind, capacity_tokens, class, profile } with capacity_tokens of at most 2^40"
                 .into(),
         }
     }

@@ -31,6 +31,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_removed",
     "worker_rest_read",
     "worker_state_set",
+    "worker_class_set",
     "timer_fired",
     "daemon_restarted",
 ];
