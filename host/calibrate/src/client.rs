@@ -90,7 +90,7 @@ impl Target {
             url: url.to_owned(),
             cause,
         };
-        let Detected { kind, capacity } = read_engine(&upstream, url, Declared::default())
+        let Detected { kind, capacity } = read_engine(&upstream, url, &Declared::default())
             .await
             .map_err(unreachable)?;
         let mut target = Self {

@@ -84,11 +84,12 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             let tenant = tenant_of(app, tenant.as_deref())?;
             let program = name("program", program)?;
             let key = tenant.inside(&program).into_owned();
+            let reward = event_of(&key, *reward)?;
             Ok(Effect::Reward {
-                reward: event_of(&key, *reward)?,
                 tenant,
                 key,
                 program,
+                reward,
             })
         }
         Command::ReleaseJob {
@@ -111,13 +112,11 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             capacity_tokens,
             class,
         } => {
-            let declared = Declared::new(kind.as_deref(), *capacity_tokens)
-                .and_then(|declared| declared.of_class(class.as_deref()))
-                .map_err(|error| Failure::Refused(error.message))?;
-            Ok(Effect::Add {
-                url: url.clone(),
-                declared,
-            })
+            let declared = Declared::new(kind.as_deref(), *capacity_tokens);
+            let declared = declared.and_then(|declared| declared.of_class(class.as_deref()));
+            let declared = declared.map_err(|error| Failure::Refused(error.message))?;
+            let url = url.clone();
+            Ok(Effect::Add { url, declared })
         }
         Command::RemoveWorker { worker } => Ok(Effect::Remove {
             worker: worker.clone(),

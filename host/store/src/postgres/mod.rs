@@ -88,7 +88,8 @@ impl Engine for PostgresEngine {
     const EPOCH: &'static str = "SELECT epoch FROM leader FOR SHARE";
 
     async fn begin(&self) -> Result<PostgresWork, StoreError> {
-        let acquired = self.target.call("a connection", self.writers.acquire());
+        // Connecting is most of this future, and seldom needed.
+        let acquired = Box::pin(self.target.call("a connection", self.writers.acquire()));
         PostgresWork::begin(acquired.await?, Arc::clone(&self.target)).await
     }
 
