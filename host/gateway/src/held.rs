@@ -1,11 +1,15 @@
 //! Answers of programs with their tokens, which later requests may continue (`history` of a training
 //! job is `as_sampled`). In memory: what is not held is sent as its client sent it.
+//!
+//! Tokens are shared, not copied, so that the lock is held for a few entries of a map.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use treadle_model::tenant::split;
 use treadle_wire::history::{AsSent, Conversation, Said};
 
-/// Tokens that are held, of all programs; those that were used least recently are dropped first.
+/// Tokens that are held, of all programs. Beyond, those of the tenant with the most are dropped that
+/// were used least recently.
 const TOKENS_MAX: usize = 64 << 20;
 /// Sequences of a program, each with the answers along it.
 const SEQUENCES_MAX: usize = 4;
@@ -22,9 +26,16 @@ pub(crate) struct HeldAnswers {
 
 #[derive(Default)]
 struct State {
+    tenants: HashMap<Box<str>, Own>,
+    uses: u64,
+    tokens: usize,
+}
+
+/// What is held for a tenant.
+#[derive(Default)]
+struct Own {
     programs: HashMap<Box<str>, Program>,
     by_use: BTreeMap<u64, Box<str>>,
-    uses: u64,
     tokens: usize,
 }
 
@@ -35,10 +46,25 @@ struct Program {
 }
 
 /// The tokens of a prompt and of its answer, those of earlier answers at their beginning.
+#[derive(Clone)]
 struct Sequence {
-    ids: Vec<i32>,
+    ids: Arc<Vec<i32>>,
     /// Answers and where each ends.
-    answers: Vec<(Said, usize)>,
+    answers: Vec<(Arc<Said>, usize)>,
+}
+
+/// The prompt of an answer, and the answer.
+#[derive(Debug)]
+pub(crate) struct Context {
+    ids: Arc<Vec<i32>>,
+    end: usize,
+}
+
+impl Context {
+    /// Its tokens.
+    pub(crate) fn ids(&self) -> &[i32] {
+        &self.ids[..self.end]
+    }
 }
 
 impl Sequence {
@@ -53,22 +79,21 @@ impl Program {
         self.sequences.iter().map(Sequence::size).sum()
     }
 
-    fn put(&mut self, said: Said, context: Vec<i32>) {
+    /// Adds an answer, to the sequence with these tokens if it continues one.
+    fn put(&mut self, said: Said, context: Arc<Vec<i32>>, continued: Option<&Arc<Vec<i32>>>) {
         let end = context.len();
         let mut own = self.sequences.iter();
-        let mut sequence = match own.position(|known| context.starts_with(&known.ids)) {
-            Some(place) => self.sequences.remove(place),
-            None => Sequence {
-                ids: Vec::new(),
-                answers: Vec::new(),
-            },
+        let place = continued.and_then(|ids| own.position(|known| Arc::ptr_eq(&known.ids, ids)));
+        let mut answers = match place {
+            Some(place) => self.sequences.remove(place).answers,
+            None => Vec::new(),
         };
-        sequence.ids = context;
-        sequence.answers.push((said, end));
-        if sequence.answers.len() > ANSWERS_MAX {
-            sequence.answers.remove(0);
+        answers.push((said.into(), end));
+        if answers.len() > ANSWERS_MAX {
+            answers.remove(0);
         }
-        self.sequences.push(sequence);
+        let ids = context;
+        self.sequences.push(Sequence { ids, answers });
         if self.sequences.len() > SEQUENCES_MAX {
             self.sequences.remove(0);
         }
@@ -78,49 +103,45 @@ impl Program {
 impl HeldAnswers {
     /// Holds an answer: `context` is its prompt and what was sampled.
     pub(crate) fn put(&self, program: &str, said: Said, context: Vec<i32>) {
-        self.change(|state| {
+        let known = self.change(|state| state.used(program));
+        let mut known = known.iter().map(|sequence| &sequence.ids);
+        let continued = known.find(|ids| context.starts_with(ids));
+        let context = Arc::new(context);
+        let dropped = self.change(|state| {
             let mut own = state.take(program).unwrap_or_default();
-            own.put(said, context);
+            own.put(said, context, continued);
             state.give(program, own);
-            while state.tokens > TOKENS_MAX
-                && let Some((_, oldest)) = state.by_use.first_key_value()
-            {
-                let oldest = oldest.clone();
-                state.take(&oldest);
-            }
+            state.make_room()
         });
+        // What memory it had is given back without the lock.
+        drop(dropped);
     }
 
     /// The tokens of the answer that a request continues.
     ///
     /// # Errors
     /// Why it continues none.
-    pub(crate) fn context(
-        &self,
-        program: &str,
-        request: &Conversation,
-    ) -> Result<Vec<i32>, AsSent> {
-        self.change(|state| {
-            let own = state.take(program).unwrap_or_default();
-            let answers = own.sequences.iter().flat_map(|sequence| {
-                let answers = sequence.answers.iter();
-                answers.map(|(said, end)| (said, &sequence.ids[..*end]))
-            });
-            let (said, contexts): (Vec<&Said>, Vec<&[i32]>) = answers.unzip();
-            let place = request.continued(said.into_iter());
-            let context = place.map(|place| contexts[place].to_vec());
-            state.give(program, own);
-            context
-        })
+    pub(crate) fn context(&self, program: &str, request: &Conversation) -> Result<Context, AsSent> {
+        let own = self.change(|state| state.used(program));
+        let answers = own.iter().flat_map(|sequence| {
+            let answers = sequence.answers.iter();
+            answers.map(|(said, end)| (&**said, (&sequence.ids, *end)))
+        });
+        let (said, contexts): (Vec<&Said>, Vec<_>) = answers.unzip();
+        let (ids, end) = contexts[request.continued(said.into_iter())?];
+        let ids = ids.clone();
+        Ok(Context { ids, end })
     }
 
-    /// Forgets the programs whose keys begin like this.
+    /// Forgets the programs whose keys begin like this, which all are of one tenant.
     pub(crate) fn forget(&self, start: &str) {
         self.change(|state| {
-            let own = state.programs.keys().filter(|key| key.starts_with(start));
-            for key in own.cloned().collect::<Vec<_>>() {
-                state.take(&key);
-            }
+            let Some(own) = state.tenants.get(split(start).0) else {
+                return Vec::new();
+            };
+            let keys = own.programs.keys().filter(|key| key.starts_with(start));
+            let keys: Vec<Box<str>> = keys.cloned().collect();
+            keys.iter().filter_map(|key| state.take(key)).collect()
         });
     }
 
@@ -130,22 +151,52 @@ impl HeldAnswers {
 }
 
 impl State {
-    fn take(&mut self, program: &str) -> Option<Program> {
-        let own = self.programs.remove(program)?;
-        self.by_use.remove(&own.used);
-        self.tokens -= own.size();
-        Some(own)
+    /// What is held of a program, which is used now.
+    fn used(&mut self, program: &str) -> Vec<Sequence> {
+        let Some(own) = self.take(program) else {
+            return Vec::new();
+        };
+        let sequences = own.sequences.clone();
+        self.give(program, own);
+        sequences
     }
 
-    fn give(&mut self, program: &str, mut own: Program) {
-        if own.sequences.is_empty() {
+    fn take(&mut self, program: &str) -> Option<Program> {
+        let tenant = split(program).0;
+        let own = self.tenants.get_mut(tenant)?;
+        let taken = own.programs.remove(program)?;
+        own.by_use.remove(&taken.used);
+        own.tokens -= taken.size();
+        self.tokens -= taken.size();
+        if own.programs.is_empty() {
+            self.tenants.remove(tenant);
+        }
+        Some(taken)
+    }
+
+    fn give(&mut self, program: &str, mut given: Program) {
+        if given.sequences.is_empty() {
             return;
         }
         self.uses += 1;
-        own.used = self.uses;
-        self.tokens += own.size();
-        self.by_use.insert(own.used, program.into());
-        self.programs.insert(program.into(), own);
+        given.used = self.uses;
+        self.tokens += given.size();
+        let own = self.tenants.entry(split(program).0.into()).or_default();
+        own.tokens += given.size();
+        own.by_use.insert(given.used, program.into());
+        own.programs.insert(program.into(), given);
+    }
+
+    /// Takes programs of the tenant with the most until there is room.
+    fn make_room(&mut self) -> Vec<Program> {
+        let mut taken = Vec::new();
+        while self.tokens > TOKENS_MAX {
+            let most = self.tenants.values().max_by_key(|own| own.tokens);
+            let oldest = most.and_then(|own| Some(own.by_use.first_key_value()?.1.clone()));
+            let Some(oldest) = oldest else { break };
+            taken.extend(self.take(&oldest));
+        }
+        taken
     }
 }
 
@@ -173,40 +224,73 @@ mod tests {
         asked(number).answered(answer)
     }
 
+    fn held(answers: &HeldAnswers, program: &str, request: usize) -> Result<Vec<i32>, AsSent> {
+        let context = answers.context(program, &asked(request));
+        context.map(|context| context.ids().to_vec())
+    }
+
     #[test]
     fn each_answer_along_a_sequence_can_be_continued() {
-        let held = HeldAnswers::default();
-        held.put("p", said(0), vec![1, 2]);
-        held.put("p", said(1), vec![1, 2, 3, 4]);
+        let answers = HeldAnswers::default();
+        answers.put("p", said(0), vec![1, 2]);
+        answers.put("p", said(1), vec![1, 2, 3, 4]);
         // Another answer to the first request.
-        held.put("p", said(0), vec![1, 7]);
-        assert_eq!(held.context("p", &asked(1)), Ok(vec![1, 7]), "the latest");
-        assert_eq!(held.context("p", &asked(2)), Ok(vec![1, 2, 3, 4]));
-        assert_eq!(held.context("p", &asked(3)), Err(AsSent::NotHeld));
-        assert_eq!(held.context("q", &asked(1)), Err(AsSent::NotHeld));
-        held.forget("p");
-        assert_eq!(held.context("p", &asked(1)), Err(AsSent::NotHeld));
-        assert_eq!(
-            held.change(|state| (state.tokens, state.by_use.len())),
-            (0, 0)
-        );
+        answers.put("p", said(0), vec![1, 7]);
+        assert_eq!(held(&answers, "p", 1), Ok(vec![1, 7]), "the latest");
+        assert_eq!(held(&answers, "p", 2), Ok(vec![1, 2, 3, 4]));
+        assert_eq!(held(&answers, "p", 3), Err(AsSent::NotHeld));
+        assert_eq!(held(&answers, "q", 1), Err(AsSent::NotHeld));
+        let sequences = answers.change(|state| state.used("p").len());
+        assert_eq!(sequences, 2, "the second answer continued the first one's");
+        answers.forget("p");
+        assert_eq!(held(&answers, "p", 1), Err(AsSent::NotHeld));
+        let left = answers.change(|state| (state.tokens, state.tenants.len()));
+        assert_eq!(left, (0, 0));
+    }
+
+    #[test]
+    fn what_is_read_is_not_copied() {
+        let answers = HeldAnswers::default();
+        answers.put("p", said(0), vec![1, 2]);
+        let read = || answers.context("p", &asked(1)).expect("it is held");
+        let (one, other) = (read(), read());
+        assert!(Arc::ptr_eq(&one.ids, &other.ids));
+        answers.put("p", said(1), vec![1, 2, 3]);
+        assert_eq!(one.ids(), [1, 2], "and stays as it was read");
     }
 
     #[test]
     fn memory_is_bounded_and_the_program_used_last_stays() {
-        let held = HeldAnswers::default();
+        let answers = HeldAnswers::default();
         for number in 0..5 {
-            held.put(&number.to_string(), said(0), vec![number; TOKENS_MAX / 4]);
-            let _ = held.context("0", &asked(1));
-            assert!(held.change(|state| state.tokens <= TOKENS_MAX));
+            answers.put(&number.to_string(), said(0), vec![number; TOKENS_MAX / 4]);
+            let _ = answers.context("0", &asked(1));
+            assert!(answers.change(|state| state.tokens <= TOKENS_MAX));
         }
-        assert_eq!(held.context("1", &asked(1)), Err(AsSent::NotHeld));
-        assert!(held.context("0", &asked(1)).is_ok());
-        assert!(held.context("4", &asked(1)).is_ok());
+        let is_held = |program| answers.context(program, &asked(1)).is_ok();
+        assert_eq!(["0", "1", "4"].map(is_held), [true, false, true]);
         for number in 0..40_u8 {
-            held.put("4", said(number.into()), vec![9, number.into()]);
+            answers.put("4", said(number.into()), vec![9, number.into()]);
         }
-        let sizes = |state: &mut State| state.programs["4"].sequences.len();
-        assert_eq!(held.change(sizes), SEQUENCES_MAX);
+        let sequences = answers.change(|state| state.used("4").len());
+        assert_eq!(sequences, SEQUENCES_MAX);
+    }
+
+    #[test]
+    fn a_tenant_whose_answers_fill_the_room_loses_its_own_first() {
+        let answers = HeldAnswers::default();
+        let of = |tenant: &str, job: &str| format!("\u{1f}{tenant}\u{1f}{job}\0p");
+        let put = |key: &str, tokens| answers.put(key, said(0), vec![1; tokens]);
+        put(&of("acme", "math"), TOKENS_MAX / 8);
+        put("math\0p", TOKENS_MAX / 8);
+        for number in 0..20 {
+            put(&of("busy", &number.to_string()), TOKENS_MAX / 8);
+        }
+        let is_held = |key: &str| answers.context(key, &asked(1)).is_ok();
+        assert!(is_held(&of("acme", "math")) && is_held("math\0p"));
+        let busy = (0..20).map(|number| is_held(&of("busy", &number.to_string())));
+        let busy: Vec<bool> = busy.collect();
+        assert_eq!(busy.iter().filter(|held| **held).count(), 5, "{busy:?}");
+        assert!(busy[19], "its latest");
     }
 }

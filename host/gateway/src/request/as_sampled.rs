@@ -199,7 +199,7 @@ impl History {
             whole: whole.tokens,
             sent: own.unwrap_or(sent),
         };
-        let ids = renderings.continuing(&context)?;
+        let ids = renderings.continuing(context.ids())?;
         Ok(Prompt {
             is_sent: ids == renderings.sent,
             ids,
