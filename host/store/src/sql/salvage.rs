@@ -5,7 +5,7 @@
 //! was not the row's. All of this is one transaction.
 
 use super::{Statement, TableRow, Work, bindings, events, programs};
-use crate::{Batch, Placeholder, RefusedRow, StoreError};
+use crate::{Batch, BindingSet, Placeholder, RefusedRow, RewardRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; a refused event is replaced by its placeholder.
 pub(super) async fn write(
@@ -37,27 +37,13 @@ pub(super) async fn write(
     let actions = insert(work, &batch.actions, |row| row.action.to_string()).await?;
     refused.extend(actions.into_iter().map(|(_, row)| row));
     for set in &batch.bindings {
-        begin_part(work).await?;
-        let written = bindings::put(work, set).await;
-        let mut written = end_part(work, written).await?;
-        if written.is_err() {
-            begin_part(work).await?;
-            let again = bindings::put(work, set).await;
-            written = end_part(work, again).await?;
-        }
         let key = format!("{}/{}", set.world, set.job);
+        let written = twice(work, set).await?;
         refused.extend(written.err().map(|error| refusal("bindings", key, &error)));
     }
     for row in &batch.rewards {
-        begin_part(work).await?;
-        let written = programs::reward(work, row).await;
-        let mut written = end_part(work, written).await?;
-        if written.is_err() {
-            begin_part(work).await?;
-            let again = programs::reward(work, row).await;
-            written = end_part(work, again).await?;
-        }
         let key = row.program.clone();
+        let written = twice(work, row).await?;
         refused.extend(written.err().map(|error| refusal("programs", key, &error)));
     }
     Ok(refused)
@@ -70,32 +56,67 @@ async fn insert<'r, T: TableRow>(
     key: fn(&T) -> String,
 ) -> Result<Vec<(&'r T, RefusedRow)>, StoreError> {
     let mut refused = Vec::new();
-    let mut parts = vec![(rows, false)];
-    while let Some((part, was_refused)) = parts.pop() {
-        if part.is_empty() {
-            continue;
-        }
-        begin_part(work).await?;
-        let written = work.insert(part).await;
-        let written = end_part(work, written).await?;
-        match (written, part) {
-            (Ok(()), _) => {}
-            (Err(error), [row]) if was_refused => {
-                refused.push((row, refusal(T::TABLE, key(row), &error)));
+    let mut parts = vec![rows];
+    while let Some(part) = parts.pop() {
+        match part {
+            [] => {}
+            [row] => {
+                let written = twice(work, part).await?;
+                let refusal = |error| (row, refusal(T::TABLE, key(row), &error));
+                refused.extend(written.err().map(refusal));
             }
-            (Err(_), [_]) => parts.push((part, true)),
-            (Err(_), _) => {
-                let (first, second) = part.split_at(part.len() / 2);
-                parts.extend([(second, false), (first, false)]);
+            _ => {
+                if once(work, part).await?.is_err() {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
             }
         }
     }
     Ok(refused)
 }
 
-async fn begin_part(work: &mut impl Work) -> Result<(), StoreError> {
+/// What is written as a whole, or not at all.
+trait Part: Sync {
+    fn write(&self, work: &mut impl Work) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+impl<T: TableRow> Part for [T] {
+    fn write(&self, work: &mut impl Work) -> impl Future<Output = Result<(), StoreError>> + Send {
+        work.insert(self)
+    }
+}
+
+impl Part for BindingSet {
+    fn write(&self, work: &mut impl Work) -> impl Future<Output = Result<(), StoreError>> + Send {
+        bindings::put(work, self)
+    }
+}
+
+impl Part for RewardRow {
+    fn write(&self, work: &mut impl Work) -> impl Future<Output = Result<(), StoreError>> + Send {
+        programs::reward(work, self)
+    }
+}
+
+/// Writes a part, and once more if it is refused. The inner error is the database's refusal.
+async fn twice(
+    work: &mut impl Work,
+    part: &(impl Part + ?Sized),
+) -> Result<Result<(), StoreError>, StoreError> {
+    match once(work, part).await? {
+        Ok(()) => Ok(Ok(())),
+        Err(_) => once(work, part).await,
+    }
+}
+
+async fn once(
+    work: &mut impl Work,
+    part: &(impl Part + ?Sized),
+) -> Result<Result<(), StoreError>, StoreError> {
     work.execute(Statement::new("SAVEPOINT part")).await?;
-    Ok(())
+    let written = part.write(work).await;
+    end_part(work, written).await
 }
 
 /// Keeps the rows written since the savepoint, or rolls them back if the database refuses them
