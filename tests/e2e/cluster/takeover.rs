@@ -27,6 +27,7 @@ fn streaming(program: &str, max_tokens: u32) -> Value {
 
 async fn release(client: &Client, program: &str) {
     let released = json!({"program_id": program});
+    let began = std::time::Instant::now();
     loop {
         let answer = client.post("/programs/release", &released).await;
         // Nobody schedules during a takeover; that is told, and to try again.
@@ -34,6 +35,7 @@ async fn release(client: &Client, program: &str) {
             answer.ok();
             return;
         }
+        assert!(began.elapsed() < TIMEOUT, "{answer:?}");
         answer.refused(503, "overloaded");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
