@@ -9,6 +9,7 @@ pub mod evaluator;
 mod extra;
 pub mod native;
 mod repeatable;
+pub mod shaping;
 
 pub use background::BackgroundEvaluator;
 pub use repeatable::repeatable_engine;

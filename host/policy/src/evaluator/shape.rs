@@ -3,11 +3,9 @@
 
 use super::PolicyEvaluator;
 use super::assignment::Assignee;
-use std::iter::zip;
+use crate::shaping::{Shape, ask};
 use std::time::Instant;
-use treadle_core::training::{
-    Curtailed, GroupSize, Selection, ShapedGroups, ShapingAnswer, ShapingPurpose, ShapingQuestion,
-};
+use treadle_core::training::{ShapingAnswer, ShapingPurpose, ShapingQuestion};
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{
     CallContext, GroupColumns, MemberColumns, PolicyFault, ShapingInstance, Verdict,
@@ -43,95 +41,38 @@ impl PolicyEvaluator {
             .max(question.members.program.len());
         let asked = self.ask_slot(&assignee, now_ms, rows, |instance| {
             let instance = instance.as_shaping_mut();
-            put_to(instance.ok_or(PolicyFault::NotSupported)?, question, now_ms)
+            let mut sandboxed = Sandboxed {
+                instance: instance.ok_or(PolicyFault::NotSupported)?,
+                context: CallContext {
+                    seed: now_ms,
+                    ..CallContext::at(now_ms)
+                },
+            };
+            ask(&mut sandboxed, question)
         });
         self.record_time(started);
         asked
     }
 }
 
-fn put_to(
-    instance: &mut ShapingInstance,
-    question: &ShapingQuestion,
-    now_ms: u64,
-) -> Result<ShapingAnswer, PolicyFault> {
-    let context = CallContext {
-        seed: now_ms,
-        ..CallContext::at(now_ms)
-    };
-    let groups = columns_of(&question.groups);
-    let members = &question.members;
-    let columns = MemberColumns {
-        group: &members.group,
-        state: &members.state,
-        tokens: &members.tokens,
-        turns: &members.turns,
-        elapsed_ms: &members.elapsed_ms,
-        lag: &members.lag,
-        batch_groups: members.batch_groups,
-        ready_groups: members.ready_groups,
-        groups,
-    };
-    Ok(match question.purpose {
-        ShapingPurpose::Size => sizes(question, &instance.size(&context, &groups)?),
-        ShapingPurpose::Curtail => curtailed(question, &instance.curtail(&context, &columns)?),
-        ShapingPurpose::Select => selected(question, &instance.select(&context, &columns)?),
-    })
+/// A policy in its sandbox.
+struct Sandboxed<'i> {
+    instance: &'i mut ShapingInstance,
+    context: CallContext,
 }
 
-fn columns_of(groups: &ShapedGroups) -> GroupColumns<'_> {
-    GroupColumns {
-        prompt: &groups.prompt,
-        domain: &groups.domain,
-        size: &groups.size,
-        size_max: &groups.size_max,
-        sampled: &groups.sampled,
-        postponed: &groups.postponed,
+impl Shape for Sandboxed<'_> {
+    type Error = PolicyFault;
+
+    fn size(&mut self, groups: &GroupColumns<'_>) -> Result<Vec<u32>, PolicyFault> {
+        self.instance.size(&self.context, groups)
     }
-}
 
-fn sizes(question: &ShapingQuestion, sizes: &[u32]) -> ShapingAnswer {
-    let rows = zip(&question.groups.key, sizes);
-    let sizes = rows.map(|(group, members)| GroupSize {
-        group: group.clone(),
-        members: u16::try_from(*members).unwrap_or(u16::MAX),
-    });
-    ShapingAnswer::Sizes(sizes.collect())
-}
-
-fn curtailed(question: &ShapingQuestion, verdicts: &[Verdict]) -> ShapingAnswer {
-    let members = &question.members;
-    let rows = verdicts.iter().enumerate();
-    // What would not count is not put on record.
-    let counts = |(row, verdict): &(usize, &Verdict)| match verdict {
-        Verdict::GoOn => false,
-        Verdict::End => members.state[*row] == 0,
-        Verdict::Again => true,
-    };
-    let ended = rows.filter(counts).map(|(row, verdict)| Curtailed {
-        group: question.groups.key[members.group[row] as usize].clone(),
-        program: members.program[row].clone(),
-        tokens: members.tokens[row],
-        turns: members.turns[row],
-        again: *verdict == Verdict::Again,
-    });
-    ShapingAnswer::Curtailed(ended.collect())
-}
-
-fn selected(question: &ShapingQuestion, selected: &[bool]) -> ShapingAnswer {
-    let members = &question.members;
-    let mut groups: Vec<Selection> = question
-        .groups
-        .key
-        .iter()
-        .map(|group| Selection {
-            group: group.clone(),
-            programs: Vec::new(),
-        })
-        .collect();
-    for (row, _) in selected.iter().enumerate().filter(|(_, chosen)| **chosen) {
-        let program = members.program[row].clone();
-        groups[members.group[row] as usize].programs.push(program);
+    fn curtail(&mut self, members: &MemberColumns<'_>) -> Result<Vec<Verdict>, PolicyFault> {
+        self.instance.curtail(&self.context, members)
     }
-    ShapingAnswer::Selected(groups)
+
+    fn select(&mut self, members: &MemberColumns<'_>) -> Result<Vec<bool>, PolicyFault> {
+        self.instance.select(&self.context, members)
+    }
 }
