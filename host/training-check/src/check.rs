@@ -191,7 +191,7 @@ impl<'a> Checker<'a> {
         let sizes: Vec<u64> = self.run.sizes(&group.key).collect();
         if !sizes.is_empty() && !sizes.contains(&members) {
             let what = format!("it has {members} members; its size is {sizes:?}");
-            self.report.add(Rule::Contents, place, what);
+            self.report.add(Rule::Selected, place, what);
         }
         let trained_on = cut.number.saturating_sub(1);
         let oldest = group.members.iter().map(|member| member.version).min();
@@ -273,6 +273,7 @@ impl<'a> Checker<'a> {
                 attempt.sample(needs(|held| held.capture == Capture::Tokens)),
             ),
             (Rule::Captured, attempt.capture(&self.run)),
+            (Rule::Selected, attempt.left_out()),
         ];
         for (rule, fault) in faults {
             if let Some(what) = fault {

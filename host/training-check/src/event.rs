@@ -104,6 +104,10 @@ pub(crate) enum Event {
     RewardFailed {
         member: Member,
     },
+    MemberDropped {
+        member: Member,
+        end: String,
+    },
     BatchRequested {
         job: String,
         batch: u64,
@@ -163,7 +167,8 @@ impl Event {
             | Self::StepCaptured { member }
             | Self::CaptureFailed { member }
             | Self::RewardGiven { member, .. }
-            | Self::RewardFailed { member } => Some(&member.job),
+            | Self::RewardFailed { member }
+            | Self::MemberDropped { member, .. } => Some(&member.job),
             Self::ProgramReleased { .. } | Self::ProgramRewarded { .. } | Self::Other => None,
         }
     }

@@ -3,7 +3,7 @@
 use crate::payload::Sequence;
 use crate::prefix::Prefix;
 use crate::steps::Step;
-use crate::versions::Versions;
+use crate::versions::{Bounds, Versions};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Trained positions of a sequence.
@@ -97,7 +97,11 @@ impl Trained<'_> {
         let within = |position: usize| position.clamp(self.start, self.end) - self.start;
         let own = own.map(|span| {
             let (start, end) = (span.positions.start, span.positions.end);
-            (within(start)..within(end), span.version)
+            let bounds = Bounds {
+                oldest: span.version,
+                newest: span.newest,
+            };
+            (within(start)..within(end), bounds)
         });
         Versions::of(own.collect(), self.end - self.start)
     }

@@ -83,6 +83,13 @@ impl Attempt<'_, '_> {
         (!self.member.reward.map_or(may_lack, is_given)).then(what)
     }
 
+    /// Whether it was left out of training before its batch was cut.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        let mut drops = self.facts.drops.iter();
+        let drop = drops.rfind(|drop| drop.at > self.last && drop.at < self.window.to)?;
+        Some(format!("it was left out as {}", drop.value))
+    }
+
     /// Whether a step of it was not captured, and its client did not report its sample.
     pub(crate) fn capture(&self, run: &Run<'_>) -> Option<String> {
         let (last, cut) = (self.last, self.window.to);

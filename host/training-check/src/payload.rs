@@ -55,6 +55,8 @@ pub(crate) struct Sequence {
 pub(crate) struct Span {
     pub(crate) positions: Range<usize>,
     pub(crate) version: u64,
+    /// The newest version that may have sampled a token of them, if not only that one did.
+    pub(crate) newest: u64,
 }
 
 /// The tensor `meta`.
@@ -71,6 +73,10 @@ struct Meta {
 struct MetaMember {
     program: String,
     sample: Option<String>,
+    /// Ranges that several versions may have sampled: sequence, first position, one past the last,
+    /// the newest version.
+    #[serde(default)]
+    mixed: Vec<[u64; 4]>,
 }
 
 /// The tensors, as rows of numbers.
@@ -203,6 +209,8 @@ impl<'p> Columns<'p> {
         let mut owners = vec![Owner::default(); self.meta.members.len()];
         let (mut sampled, mut versions) = (&self.sampled[..], &self.versions[..]);
         let (mut ids, mut logprobs) = (self.ids, self.logprobs);
+        let members = self.meta.members.iter();
+        let mut mixed: Vec<&[[u64; 4]]> = members.map(|member| &member.mixed[..]).collect();
         for (number, (bounds, owner)) in (0..).zip(self.starts.windows(2).zip(&self.owner)) {
             let [group, member, within] = *owner;
             let index = usize::try_from(member).ok();
@@ -225,9 +233,15 @@ impl<'p> Columns<'p> {
             let logprobs = items(&mut logprobs, tokens, "logprobs")?;
             let rows = versions;
             let spans = ranges(&mut versions, number, length)?.into_iter().zip(rows);
+            let mixed = &mut mixed[index];
             let spans = spans.map(|(positions, row)| {
                 let version = version_of(item(&self.meta.versions, row[3])?)?;
-                Ok(Span { positions, version })
+                let newest = newest_of(mixed, [within, row[1], row[2]]).unwrap_or(version);
+                Ok(Span {
+                    positions,
+                    version,
+                    newest,
+                })
             });
             visit(Part {
                 member: index,
@@ -236,6 +250,12 @@ impl<'p> Columns<'p> {
                 logprobs,
                 versions: spans.collect::<Result<_, String>>()?,
             });
+        }
+        if let Some([sequence, start, end, _]) = mixed.iter().find_map(|rest| rest.first()) {
+            return Err(format!(
+                "`mixed` has the range {start} to {end} of sequence {sequence} of a member, which \
+                 `versions` does not have there"
+            ));
         }
         let left = [ids.len(), logprobs.len(), sampled.len(), versions.len()];
         if left == [0; 4] {
@@ -305,6 +325,16 @@ fn ranges<const N: usize>(
         Ok(start as usize..end as usize)
     };
     own.iter().map(range).collect()
+}
+
+/// Takes what a member's list has of a range from the front: it is in the order of the ranges.
+fn newest_of(mixed: &mut &[[u64; 4]], range: [u64; 3]) -> Option<u64> {
+    let (first, rest) = mixed.split_first()?;
+    if first[..3] != range {
+        return None;
+    }
+    *mixed = rest;
+    Some(first[3])
 }
 
 /// Takes a number of values of four bytes from the front.

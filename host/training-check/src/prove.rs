@@ -11,6 +11,7 @@ use crate::payload::Sequence;
 use crate::prefix::Prefix;
 use crate::report::{Finding, Rule};
 use crate::steps::Steps;
+use crate::versions::Bounds;
 
 /// Faults of a member that are listed; further ones are counted.
 const FINDINGS_MAX: usize = 32;
@@ -190,8 +191,8 @@ impl<'s> Prover<'s> {
         }
         if let Some(other) = range.versions().other(&step.versions()) {
             let position = range.start + other.position;
-            let named = |version: Option<u64>| {
-                version.map_or("no version".to_owned(), |found| format!("version {found}"))
+            let named = |bounds: Option<Bounds>| {
+                bounds.map_or("no version".to_owned(), |found| found.to_string())
             };
             let (found, own) = (named(other.found), named(other.expected));
             let what = || {

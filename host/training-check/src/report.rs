@@ -70,6 +70,8 @@ pub enum Rule {
     Reward,
     /// Each member has the sample that was recorded, and its tokens have that digest.
     Sample,
+    /// A group trains as many members as its job asks for, and none that was left out.
+    Selected,
     /// The payload has the members and rewards of its batch.
     Payload,
     /// A member with a step that was not captured has the sample that its client reported.
@@ -107,6 +109,7 @@ impl Rule {
             Self::Ended => "each served member ended completed or truncated before the batch",
             Self::Reward => "a served reward is the last one given before the batch",
             Self::Sample => "a sample has the digest that was recorded",
+            Self::Selected => "a group trains as many members as were asked for, none left out",
             Self::Payload => "a payload has the members and rewards of its batch",
             Self::Captured => "a member whose capture failed has its client's sample",
             Self::Steps => "the stored steps of a member agree with each other",

@@ -39,6 +39,8 @@ pub(crate) struct Facts<'e> {
     pub(crate) captures: Vec<usize>,
     /// When a step of it was not, or no sample could be made of its steps.
     pub(crate) failures: Vec<usize>,
+    /// When treadle left it out of training, and why.
+    pub(crate) drops: Vec<Since<&'e str>>,
 }
 
 impl Facts<'_> {
@@ -212,7 +214,8 @@ impl<'e> Run<'e> {
         | Event::StepCaptured { member }
         | Event::CaptureFailed { member }
         | Event::RewardGiven { member, .. }
-        | Event::RewardFailed { member }) = event
+        | Event::RewardFailed { member }
+        | Event::MemberDropped { member, .. }) = event
         else {
             return;
         };
@@ -238,6 +241,7 @@ impl<'e> Run<'e> {
             }
             Event::StepCaptured { .. } => facts.captures.push(at),
             Event::CaptureFailed { .. } => facts.failures.push(at),
+            Event::MemberDropped { end, .. } => facts.drops.push(Since { at, value: end }),
             Event::RewardGiven { reward, .. } => {
                 let value = *reward;
                 facts.rewards.push(Since { at, value });

@@ -1,7 +1,7 @@
 //! The captured steps of a member, as `GET /api/v1/jobs/{job}/members/{program}/steps` answers them.
 
 use crate::report::{Finding, Rule};
-use crate::versions::Versions;
+use crate::versions::{Bounds, Versions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -28,21 +28,28 @@ pub(crate) struct Step {
     versions: Vec<Ranged>,
 }
 
-/// A range of the output and its oldest version.
+/// A range of the output, its oldest and its newest version.
 #[derive(Clone, Debug, Deserialize)]
 struct Ranged {
     start: usize,
     end: usize,
     version: u64,
+    newest: Option<u64>,
 }
 
 impl Step {
     /// The versions of its output.
     pub(crate) fn versions(&self) -> Versions {
         let ranges = self.versions.iter();
-        let mut ranges: Vec<_> = ranges.map(|r| (r.start..r.end, r.version)).collect();
+        let bounds = |oldest: u64, newest: Option<u64>| Bounds {
+            oldest,
+            newest: newest.unwrap_or(oldest),
+        };
+        let mut ranges: Vec<_> = ranges
+            .map(|range| (range.start..range.end, bounds(range.version, range.newest)))
+            .collect();
         if ranges.is_empty() {
-            ranges.push((0..self.output.len(), self.version));
+            ranges.push((0..self.output.len(), bounds(self.version, None)));
         }
         Versions::of(ranges, self.output.len())
     }

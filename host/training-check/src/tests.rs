@@ -8,7 +8,8 @@ mod steps;
 use crate::payload::read_payload;
 use crate::{Error, Report, Rule, check, read_batches, read_events};
 use fixture::{
-    Columns, Fixture, arrived, captured, ended, of_batch, reward_failed, rewarded, tokens, told,
+    Columns, Fixture, arrived, captured, dropped, ended, of_batch, reward_failed, rewarded, tokens,
+    told,
 };
 use serde_json::{Value, json};
 
@@ -40,11 +41,25 @@ const BATCHES: &[Bug] = &[
     ),
     bug(
         "a member is missing from its group",
-        Rule::Contents,
+        Rule::Selected,
         |run| {
             run.payload("batch-1").pop();
             let members = run.group("batch-1")["members"].as_array_mut();
             members.expect("members").pop();
+        },
+    ),
+    bug(
+        "a group trains all that it sampled, not what was selected",
+        Rule::Selected,
+        |run| {
+            run.sample("p1-c");
+            let other = tokens("p1-c", 0, 0.0);
+            run.payload("batch-1").push(other);
+            let member = run.group("batch-1")["members"][1].clone();
+            let members = run.group("batch-1")["members"].as_array_mut();
+            members.expect("members").push(member);
+            run.group("batch-1")["members"][2]["program"] = "p1-c".into();
+            run.group("batch-1")["members"][2]["sample"] = tokens("p1-c", 0, 0.0).sample.into();
         },
     ),
     bug(
@@ -171,6 +186,15 @@ const EVENTS: &[Bug] = &[
             run.events.insert(at + 1, rewarded("p1-b", "0.5"));
         },
     ),
+    bug(
+        "a member that was unselected is served",
+        Rule::Selected,
+        |run| {
+            run.sample("p1-c");
+            let at = run.at("batch_requested", "\"batch\":1");
+            run.events.insert(at, dropped("p1-b", "unselected"));
+        },
+    ),
     bug("a sample is not on record", Rule::Sample, |run| {
         let at = run.at("member_ended", "p1-b");
         run.events[at]["sample"] = Value::Null;
@@ -282,6 +306,10 @@ fn what_may_be_is_no_violation() {
     let at = run.at("member_arrived", "p1-b");
     let failed = [arrived("p1-b"), ended("p1-b", "client_failed")];
     run.events.splice(at..at, failed);
+    // One was left out and began anew.
+    let at = run.at("member_arrived", "p3-a");
+    run.events
+        .splice(at..at, [arrived("p3-a"), dropped("p3-a", "postponed")]);
     // A program that was a surplus arrives again after its batch, and a settled bound is lowered.
     run.events.push(arrived("p1-a"));
     let mut declared = run.events[run.at("job_declared", "math")].clone();
@@ -290,6 +318,15 @@ fn what_may_be_is_no_violation() {
     let report = run.report();
     assert_eq!(shown(&report), "");
     assert_eq!((report.batches, report.samples_checked), (2, 2));
+}
+
+#[test]
+fn who_was_left_out_and_is_not_served_breaks_no_rule() {
+    let mut run = Fixture::good();
+    run.sample("p1-c");
+    let at = run.at("batch_requested", "\"batch\":1");
+    run.events.insert(at, dropped("p1-c", "unselected"));
+    assert_eq!(shown(&run.report()), "");
 }
 
 #[test]
@@ -393,6 +430,13 @@ fn columns() -> Columns {
     }
 }
 
+/// `meta` in which this is `mixed` of the first member.
+fn mixed(mixed: &Value) -> String {
+    let mut meta: Value = serde_json::from_str(&columns().meta).expect("JSON");
+    meta["members"][0]["mixed"] = mixed.clone();
+    meta.to_string()
+}
+
 #[test]
 fn a_digest_is_that_of_the_definition() {
     let payload = read_payload(&columns().encode()).expect("a payload");
@@ -411,6 +455,8 @@ fn payloads_that_are_wrong_are_named() {
         read_payload(&columns.encode()).expect_err("a fault")
     };
     assert!(fault(|c| c.meta = "{}".into()).contains("`meta`"));
+    let mixed = fault(|c| c.meta = mixed(&json!([[0, 3, 5, 9]])));
+    assert!(mixed.contains("range 3 to 5 of sequence 0"), "{mixed}");
     assert!(fault(|c| c.rewards.truncate(1)).contains("`reward` has 1"));
     assert!(fault(|c| c.starts[0] = 1).contains("`sequence_start`"));
     assert!(fault(|c| c.starts[0] = -1).contains("negative"));

@@ -67,6 +67,11 @@ pub(super) fn ended(program: &str, end: &str) -> Value {
     with(with(event, "tokens", 3.into()), "turns", 1.into())
 }
 
+/// `member_dropped`.
+pub(super) fn dropped(program: &str, end: &str) -> Value {
+    with(member("member_dropped", program), "end", end.into())
+}
+
 pub(super) fn rewarded(program: &str, reward: &str) -> Value {
     with(member("reward_given", program), "reward", reward.into())
 }
@@ -181,6 +186,14 @@ impl Fixture {
             payloads,
             meta: json!({"job": "math"}),
         }
+    }
+
+    /// Has a member of the first group end well before the batch was requested.
+    pub(super) fn sample(&mut self, program: &'static str) {
+        let tokens = tokens(program, 0, 0.0);
+        let events = [arrived(program), rewarded(program, "0"), reported(&tokens)];
+        let at = self.at("batch_requested", "\"batch\":1");
+        self.events.splice(at..at, events);
     }
 
     /// The position of the last event of a kind that has this text.

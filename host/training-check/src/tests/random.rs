@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 impl Case {
     /// Whether each token is trained where it was sampled, by comparing all with all.
     fn is_right(&self) -> bool {
-        type Token = (Vec<i32>, u32, Option<u64>);
+        type Token = (Vec<i32>, u32, Option<[u64; 2]>);
         let mut balance: BTreeMap<Token, i64> = BTreeMap::new();
         for step in &self.steps {
             let ids = [&*step.prompt, &step.output].concat();
             let is_trained = !self.excluded.contains(&step.number);
             for (at, score) in step.logprobs.iter().enumerate().filter(|_| is_trained) {
                 let context = ids[..=step.prompt.len() + at].to_vec();
-                let token = (context, score.to_bits(), Some(step.version));
+                let token = (context, score.to_bits(), Some([step.version; 2]));
                 *balance.entry(token).or_default() += 1;
             }
         }
@@ -22,7 +22,7 @@ impl Case {
             for (at, score) in trained.zip(&sequence.logprobs) {
                 let mut spans = sequence.versions.iter();
                 let span = spans.find(|span| span.positions.contains(&at));
-                let version = span.map(|span| span.version);
+                let version = span.map(|span| [span.version, span.newest]);
                 let token = (sequence.ids[..=at].to_vec(), score.to_bits(), version);
                 *balance.entry(token).or_default() -= 1;
             }
@@ -108,7 +108,11 @@ impl Random {
         match kind {
             2 | 3 => sequence.ids[self.below(length)] = self.token(),
             4 => sequence.logprobs[score] = -0.1 - self.below(60) as f32,
-            5 => sequence.versions[range].version = self.below(2) as u64,
+            5 => {
+                let (version, newest) = (self.below(2) as u64, self.below(2) as u64);
+                let span = &mut sequence.versions[range];
+                (span.version, span.newest) = (version, version.max(newest));
+            }
             6 if sequence.sampled[range].end < next => {
                 sequence.sampled[range].end += 1;
                 let before = sequence.sampled[..=range]

@@ -86,12 +86,16 @@ fn a_fault_names_its_program() {
 
 #[test]
 fn sequences_are_read_as_they_were_written() {
-    let span = |positions, version| Span { positions, version };
+    let span = |positions, version, newest| Span {
+        positions,
+        version,
+        newest,
+    };
     let first = Sequence {
         ids: vec![1, 15, 7, 9, 2],
         sampled: vec![Range { start: 3, end: 5 }],
         logprobs: vec![-0.5, -0.25],
-        versions: vec![span(3..4, 3), span(4..5, 4)],
+        versions: vec![span(3..4, 3, 3), span(4..5, 4, 6)],
     };
     let second = Sequence {
         ids: vec![8, 6],
@@ -99,7 +103,10 @@ fn sequences_are_read_as_they_were_written() {
         logprobs: vec![-1.0],
         versions: vec![],
     };
-    let bytes = super::columns().encode();
+    let mut columns = super::columns();
+    // More than one version may have sampled the second range.
+    columns.meta = super::mixed(&json!([[0, 4, 5, 6]]));
+    let bytes = columns.encode();
     let read = read_sequences(&bytes, |_| true).expect("sequences");
     // One without sequences is there too: none of its steps is trained.
     let expected = [("a", vec![first, second]), ("b", vec![])];

@@ -77,7 +77,11 @@ impl Case {
             sequence.sampled.push(positions.clone());
             sequence.logprobs.extend(&step.logprobs);
             let version = step.version;
-            sequence.versions.push(Span { positions, version });
+            sequence.versions.push(Span {
+                positions,
+                version,
+                newest: version,
+            });
         }
         self.sequences.push(sequence);
     }
@@ -171,7 +175,10 @@ const BUGS: &[Bug] = &[
         "a range has the version of another step",
         Rule::Scores,
         "position 7 of sequence 0 has version 4; step 1 has version 3",
-        |case| case.sequences[0].versions[1].version = 4,
+        |case| {
+            let range = &mut case.sequences[0].versions[1];
+            (range.version, range.newest) = (4, 4);
+        },
     ),
     bug(
         "a token has no version",
@@ -385,9 +392,17 @@ fn ranges_of_an_output_have_their_own_versions() {
         {"start": 1, "end": 3, "version": 6, "newest": 7},
     ]);
     let steps = Steps::parse(json.to_string().as_bytes()).expect("steps");
-    let expected = ["position 2 of sequence 0 has version 5; step 0 has version 6"];
+    let expected = ["position 2 of sequence 0 has version 5; step 0 has versions 6 to 7"];
     assert_eq!(shown(&prove(&case.sequences, &steps)), expected);
-    let span = |positions, version| Span { positions, version };
-    case.sequences[0].versions = vec![span(1..2, 5), span(2..4, 6)];
+    let span = |positions, version, newest| Span {
+        positions,
+        version,
+        newest,
+    };
+    case.sequences[0].versions = vec![span(1..2, 5, 5), span(2..4, 6, 7)];
     assert_eq!(shown(&prove(&case.sequences, &steps)), [""; 0]);
+    // Only the newest version that may have sampled it differs.
+    case.sequences[0].versions[1].newest = 6;
+    let expected = ["position 2 of sequence 0 has version 6; step 0 has versions 6 to 7"];
+    assert_eq!(shown(&prove(&case.sequences, &steps)), expected);
 }
