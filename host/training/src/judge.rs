@@ -1,16 +1,15 @@
-//! How rewards are computed: what is asked, and what an answer says.
+//! How rewards are computed: what is asked.
 
 use crate::app::{JobName, TrainingApp};
 use crate::payloads::{digest_of, info_of, json_of, of_group};
+use crate::scores::Scores;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use treadle_core::actions::Outcome;
 use treadle_core::training::{Group, JobSettings, Member, MemberRef, Reward};
 use treadle_model::Timestamp;
 use treadle_model::tenant::split;
 use treadle_policy::calls::RecordedCall;
 use treadle_runs::actions::Submission;
-use treadle_store::ActionRow;
 
 /// What computes the rewards of a job.
 #[derive(Clone, Debug)]
@@ -47,13 +46,21 @@ impl Judge {
 /// Rewards to be computed: of a member, or of all members of its group.
 pub(crate) struct Question {
     pub(crate) judge: Judge,
-    pub(crate) of_group: bool,
+    of_group: bool,
     pub(crate) job: Box<str>,
     /// When the job was declared: an earlier one of its name had other keys.
     declared: Timestamp,
     /// What an action gets.
-    pub(crate) input: Value,
+    input: Value,
     members: Vec<Asked>,
+}
+
+/// A member that needs a reward, and how its job has that computed.
+pub(crate) struct Needed {
+    judge: Judge,
+    pub(crate) of_group: bool,
+    declared: Timestamp,
+    group: Group,
 }
 
 /// A member that is asked about.
@@ -85,6 +92,14 @@ impl Question {
         let programs: Vec<&str> = programs.collect();
         let digest = digest_of(programs.join("\0").as_bytes());
         format!("{declared}/group/{}", &digest["sha256:".len()..][..32])
+    }
+
+    /// What an action gets. The question has no texts any more then.
+    pub(crate) fn take_input(&mut self) -> Value {
+        for asked in &mut self.members {
+            (asked.answer, asked.info) = (String::new(), Value::Null);
+        }
+        self.input.take()
     }
 
     /// Checks that an answer has as many rewards as members were asked about.
@@ -157,9 +172,9 @@ impl TrainingApp {
         read.await.unwrap_or_default()
     }
 
-    /// What is asked about a member, unless it needs no reward; for a job that judges groups, about
-    /// its group, once all members have ended well.
-    pub(crate) async fn question(&self, at: &MemberRef) -> Option<Question> {
+    /// A member that needs a reward; for a job that judges groups once all members of its group
+    /// have ended well.
+    pub(crate) async fn needed_reward(&self, at: &MemberRef) -> Option<Needed> {
         let member = at.clone();
         let read = self.driver.training(move |state| {
             let job = state.jobs.get(&member.job)?;
@@ -170,18 +185,39 @@ impl TrainingApp {
             is_open.then(|| (template, job.settings.clone(), job.declared, group.clone()))
         });
         let (template, settings, declared, group) = read.await.ok()??;
-        let (judge, is_of_group) = Judge::parse(&serde_json::from_str(&template).ok()?).ok()?;
-        if is_of_group && !is_whole(&group, &settings) {
+        let (judge, of_group) = Judge::parse(&serde_json::from_str(&template).ok()?).ok()?;
+        if of_group && !is_whole(&group, &settings) {
             return None;
         }
-        let name = JobName::inside(&at.job)?;
+        Some(Needed {
+            judge,
+            of_group,
+            declared,
+            group,
+        })
+    }
+
+    /// What is asked about a member, or about its group.
+    ///
+    /// # Errors
+    /// What it needs can't be read now.
+    pub(crate) async fn question(
+        &self,
+        at: &MemberRef,
+        needed: Needed,
+    ) -> Result<Question, String> {
+        let Needed {
+            judge,
+            of_group: is_of_group,
+            declared,
+            group,
+        } = needed;
+        let name = JobName::inside(&at.job).ok_or("its job has no name")?;
         let content = group
             .content
             .as_deref()
             .map(|digest| of_group(&at.group, digest));
-        let payloads = self.payloads(&name, content.as_slice()).await.ok()?;
-        let content = json_of(&payloads, content.as_deref()).ok()?;
-        let content: Value = serde_json::from_str(content.get()).ok()?;
+        let content = self.stored_json(&name, content.as_deref()).await?;
         let mut members = Vec::new();
         let own = |program: &str| is_of_group || *program == *at.program;
         for (program, member) in group
@@ -209,13 +245,13 @@ impl TrainingApp {
         let mut input = json!({"job": name.own.as_str(), "group": at.group, "content": content});
         if is_of_group {
             input["members"] = members.iter().map(of_member).collect();
-        } else if let (Value::Object(own), Value::Object(input)) =
-            (of_member(members.first()?), &mut input)
+        } else if let (Some(Value::Object(own)), Value::Object(input)) =
+            (members.first().map(of_member), &mut input)
         {
             input.extend(own);
             input.remove("reward");
         }
-        Some(Question {
+        Ok(Question {
             judge,
             of_group: is_of_group,
             job: at.job.clone(),
@@ -225,16 +261,25 @@ impl TrainingApp {
         })
     }
 
-    async fn asked(&self, job: &JobName, at: MemberRef, member: Member) -> Option<Asked> {
+    /// A stored JSON value; null without a name.
+    async fn stored_json(&self, job: &JobName, stored: Option<&str>) -> Result<Value, String> {
+        let names: Vec<String> = stored.iter().map(|name| (*name).to_owned()).collect();
+        let failed = |_| "the store failed; the log has its error".to_owned();
+        let payloads = self.payloads(job, &names).await.map_err(failed)?;
+        let found = json_of(&payloads, stored).map_err(failed)?;
+        serde_json::from_str(found.get()).map_err(|error| error.to_string())
+    }
+
+    async fn asked(&self, job: &JobName, at: MemberRef, member: Member) -> Result<Asked, String> {
         let info = info_of(&at.program, &member);
-        let payloads = self.payloads(job, info.as_slice()).await.ok()?;
-        let info = json_of(&payloads, info.as_deref()).ok()?;
-        let info: Value = serde_json::from_str(info.get()).ok()?;
-        let answer = match info.get("answer") {
-            Some(answer) => text_of(answer),
-            None => self.last_text(job, &at.program).await.ok()?,
+        let info = self.stored_json(job, info.as_deref()).await?;
+        let answer = if let Some(answer) = info.get("answer") {
+            text_of(answer)
+        } else {
+            let text = self.last_text(job, &at.program).await;
+            text.map_err(|error| error.to_string())?
         };
-        Some(Asked {
+        Ok(Asked {
             at,
             member,
             answer,
@@ -247,91 +292,6 @@ impl TrainingApp {
 fn is_whole(group: &Group, settings: &JobSettings) -> bool {
     let is_over = |m: &Member| m.has_ended_well() && (!settings.captured() || m.sample.is_some());
     group.missing() == 0 && group.members.values().all(is_over)
-}
-
-/// The rewards in an answer.
-#[derive(Debug)]
-pub(crate) enum Scores {
-    /// Of the only member.
-    One(Reward),
-    /// In the order of the question.
-    ByPlace(Vec<Option<Reward>>),
-    /// By the members' programs.
-    ByName(BTreeMap<String, Option<Reward>>),
-    /// None, for this reason.
-    Failed(String),
-}
-
-impl Scores {
-    pub(crate) fn failed(cause: &str) -> Self {
-        Self::Failed(cause.to_owned())
-    }
-
-    /// The totals of a policy.
-    pub(crate) fn of_policy(answer: &Value) -> Option<Self> {
-        let totals = answer["totals"].as_array()?.iter();
-        Some(Self::ByPlace(totals.map(reward_of).collect()))
-    }
-
-    /// The reward of a member.
-    pub(crate) fn of(&self, place: usize, member: &MemberRef) -> Result<Reward, String> {
-        let found = match self {
-            Self::One(reward) => Some(*reward),
-            Self::ByPlace(all) => all.get(place).copied().flatten(),
-            Self::ByName(all) => all.get(split(&member.program).1).copied().flatten(),
-            Self::Failed(cause) => return Err(cause.clone()),
-        };
-        found.ok_or_else(|| "the answer has no reward of this member".to_owned())
-    }
-}
-
-fn reward_of(value: &Value) -> Option<Reward> {
-    value.as_f64().and_then(Reward::new)
-}
-
-/// A number, that of `reward` in an object, or those of `rewards`.
-fn scores_in(output: &[u8]) -> Option<Scores> {
-    let value: Value = serde_json::from_slice(output).ok()?;
-    match value.get("rewards") {
-        Some(Value::Array(all)) => Some(Scores::ByPlace(all.iter().map(reward_of).collect())),
-        Some(Value::Object(all)) => {
-            let all = all
-                .iter()
-                .map(|(name, value)| (name.clone(), reward_of(value)));
-            Some(Scores::ByName(all.collect()))
-        }
-        _ => reward_of(value.get("reward").unwrap_or(&value)).map(Scores::One),
-    }
-}
-
-/// What an action that ended says: rewards, or that it may work later and why.
-///
-/// # Errors
-/// It says that there is no reward.
-pub(crate) fn judged(row: &ActionRow, output: &[u8]) -> Result<Result<Scores, String>, String> {
-    let outcome = row.outcome.as_deref();
-    let outcome = outcome.and_then(|text| serde_json::from_str::<Outcome>(text).ok());
-    match outcome {
-        Some(Outcome::Exited {
-            code: 0 | 200..=299,
-        }) => match scores_in(output) {
-            Some(scores) => Ok(Ok(scores)),
-            None => Err(
-                "the answer has no reward; answer a number, or an object with `reward`".to_owned(),
-            ),
-        },
-        Some(Outcome::Exited {
-            code: code @ (429 | 500..=599),
-        }) => Ok(Err(format!("the answer has status {code}"))),
-        Some(Outcome::Exited { code }) => Err(format!("it ended with {code}")),
-        Some(Outcome::InfrastructureFailure { cause }) => Ok(Err(cause.into())),
-        Some(Outcome::Unknown | Outcome::Expired) | None => {
-            Ok(Err("it is unknown how it ended".to_owned()))
-        }
-        Some(Outcome::Killed { .. } | Outcome::OutOfMemory) => Err("it was killed".to_owned()),
-        Some(Outcome::TimedOut) => Err("it ran for too long".to_owned()),
-        Some(Outcome::Cancelled) => Err("it was cancelled".to_owned()),
-    }
 }
 
 /// An action from a template: the input is the body of its request, or the input of its command.
@@ -368,73 +328,6 @@ pub(crate) fn filled(template: &Value, input: &Value, job: &str, key: &str) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row(outcome: &Value) -> ActionRow {
-        ActionRow {
-            outcome: Some(outcome.to_string()),
-            ..ActionRow::default()
-        }
-    }
-
-    fn member(program: &str) -> MemberRef {
-        MemberRef {
-            job: "j".into(),
-            group: "g".into(),
-            program: program.into(),
-        }
-    }
-
-    #[test]
-    fn rewards_of_a_group_are_told_apart_by_place_or_by_name() {
-        for output in [
-            r#"{"rewards": {"p": 1, "q": 0.5}}"#,
-            r#"{"rewards": [1, 0.5, null]}"#,
-        ] {
-            let scores = scores_in(output.as_bytes()).expect("rewards");
-            let of = |place, program| scores.of(place, &member(program)).ok().map(Reward::get);
-            assert_eq!(of(0, "p"), Some(1.0));
-            assert_eq!(of(1, "q"), Some(0.5));
-            assert_eq!(of(2, "r"), None, "it is missing");
-        }
-    }
-
-    #[test]
-    fn only_a_number_is_a_reward_and_only_failures_of_others_are_tried_again() {
-        let exited = |code: i32| json!({"outcome": "exited", "code": code});
-        let member = member("p");
-        let given = |output: &str| {
-            let scores = judged(&row(&exited(200)), output.as_bytes()).ok()?.ok()?;
-            scores.of(0, &member).ok().map(Reward::get)
-        };
-        assert_eq!(given("0.5"), Some(0.5));
-        assert_eq!(given("{\"reward\": -1, \"why\": \"x\"}"), Some(-1.0));
-        for none in [
-            "",
-            "null",
-            "\"0.5\"",
-            "{\"score\": 1}",
-            "1e999",
-            "{\"reward\": null}",
-        ] {
-            assert_eq!(given(none), None, "{none}");
-        }
-        for (outcome, later) in [
-            (exited(503), true),
-            (exited(429), true),
-            (exited(404), false),
-            (exited(1), false),
-            (json!({"outcome": "timed_out"}), false),
-            (json!({"outcome": "unknown"}), true),
-            (
-                json!({"outcome": "infrastructure_failure", "cause": "x"}),
-                true,
-            ),
-        ] {
-            let verdict = judged(&row(&outcome), b"1");
-            assert_eq!(verdict.is_ok(), later, "{outcome}");
-            assert!(!matches!(verdict, Ok(Ok(_))), "{outcome}");
-        }
-    }
 
     #[test]
     fn the_input_goes_where_the_action_reads_it() {

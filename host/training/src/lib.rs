@@ -25,6 +25,7 @@ mod refusal;
 mod report;
 mod rewards;
 mod sample;
+mod scores;
 mod steps;
 mod stored_weights;
 mod stream;

@@ -2,7 +2,8 @@
 //! none, or for all members of a group together.
 
 use crate::app::TrainingApp;
-use crate::judge::{Judge, Question, Scores, filled, judged};
+use crate::judge::{Judge, Question, filled};
+use crate::scores::{Scores, judged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest wait for the end of an action, before it is looked at again.
 const WAIT: Duration = Duration::from_mins(1);
+/// How often it is looked at while nobody tells of its end.
+const WAIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Computes rewards.
 pub(crate) struct Rewards {
@@ -86,40 +89,64 @@ enum Verdict {
 
 impl Judges {
     async fn compute(&self, at: &MemberRef) {
-        let (mut pause, mut cause) = (Duration::from_secs(1), String::new());
-        let mut attempt = 1;
+        let (mut pause, mut attempt) = (Duration::from_secs(1), 1);
         // Its client's own reward counts more, if it came meanwhile; or the member was cut.
-        while let Some(question) = self.app.question(at).await {
-            if attempt > ATTEMPTS_MAX {
-                return self.give(&question, &Scores::failed(&cause)).await;
-            }
-            let key = (at.job.clone(), at.group.clone());
-            if question.of_group && !self.groups().insert(key.clone()) {
+        while let Some(needed) = self.app.needed_reward(at).await {
+            let Some(judging) = self.judging(at, needed.of_group) else {
                 // It is judged with the members that it had before.
                 tokio::time::sleep(LOOK_EVERY).await;
                 continue;
-            }
-            let verdict = self.verdict(&question, attempt).await;
-            let is_later = matches!(verdict, Verdict::Later(_));
-            match verdict {
-                Verdict::Given(scores) => {
-                    let fits = question.check(&scores);
-                    let scores = fits.map_or_else(Scores::Failed, |()| scores);
-                    self.give(&question, &scores).await;
+            };
+            match self.app.question(at, needed).await {
+                Ok(mut question) => {
+                    let verdict = self.verdict(&mut question, attempt).await;
+                    let scores = match verdict {
+                        Verdict::Over => return,
+                        Verdict::Given(scores) => {
+                            let fits = question.check(&scores);
+                            fits.map_or_else(Scores::Failed, |()| scores)
+                        }
+                        Verdict::Later(cause) if attempt < ATTEMPTS_MAX => {
+                            tracing::debug!(
+                                program = &*at.program,
+                                cause,
+                                "a reward is tried again"
+                            );
+                            attempt += 1;
+                            drop(judging);
+                            tokio::time::sleep(pause).await;
+                            pause = (2 * pause).min(PAUSE_MAX);
+                            continue;
+                        }
+                        Verdict::Failed(cause) | Verdict::Later(cause) => Scores::Failed(cause),
+                    };
+                    return self.give(&question, &scores).await;
                 }
-                Verdict::Failed(cause) => self.give(&question, &Scores::failed(&cause)).await,
-                Verdict::Later(why) => cause = why,
-                Verdict::Over => {}
+                // No judge was asked: this is no attempt, and the member keeps its turn.
+                Err(cause) => {
+                    tracing::error!(
+                        program = &*at.program,
+                        cause,
+                        "a reward can't be asked for yet"
+                    );
+                    drop(judging);
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(PAUSE_MAX);
+                }
             }
-            self.groups().remove(&key);
-            if !is_later {
-                return;
-            }
-            tracing::debug!(program = &*at.program, cause, "a reward is tried again");
-            attempt += 1;
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(PAUSE_MAX);
         }
+    }
+
+    /// The right to judge the group of a member. `None` while another one has it.
+    fn judging(&self, at: &MemberRef, of_group: bool) -> Option<Judging<'_>> {
+        let group = of_group.then(|| (at.job.clone(), at.group.clone()));
+        let is_free = group
+            .clone()
+            .is_none_or(|group| self.groups().insert(group));
+        is_free.then_some(Judging {
+            judges: self,
+            group,
+        })
     }
 
     fn groups(&self) -> std::sync::MutexGuard<'_, BTreeSet<(Box<str>, Box<str>)>> {
@@ -150,11 +177,11 @@ impl Judges {
         }
     }
 
-    async fn verdict(&self, question: &Question, attempt: u32) -> Verdict {
-        match &question.judge {
+    async fn verdict(&self, question: &mut Question, attempt: u32) -> Verdict {
+        match question.judge.clone() {
             Judge::Policy => self.ask_policy(question).await,
             Judge::Action(template) => match &self.actions {
-                Some(actions) => by_action(actions, question, template, attempt).await,
+                Some(actions) => by_action(actions, question, &template, attempt).await,
                 None => Verdict::Failed("this daemon runs no actions".to_owned()),
             },
         }
@@ -175,21 +202,40 @@ impl Judges {
     }
 }
 
+/// A group is judged by one at a time.
+struct Judging<'j> {
+    judges: &'j Judges,
+    group: Option<(Box<str>, Box<str>)>,
+}
+
+impl Drop for Judging<'_> {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.judges.groups().remove(group);
+        }
+    }
+}
+
 async fn by_action(
     actions: &Actions,
-    question: &Question,
+    question: &mut Question,
     template: &serde_json::Value,
     attempt: u32,
 ) -> Verdict {
+    let key = format!("reward/{}/{attempt}", question.name());
+    // It is large, and not needed while the action waits and runs.
+    let input = question.take_input();
     let (tenant, job) = split(&question.job);
     let tenant = Tenant::new(tenant);
-    let key = format!("reward/{}/{attempt}", question.name());
-    let written = filled(template, &question.input, job, &key);
+    let written = filled(template, &input, job, &key);
+    drop(input);
     let submission = match serde_json::from_value::<Submission>(written.clone()) {
         Ok(submission) => submission,
         Err(error) => return Verdict::Failed(error.to_string()),
     };
-    let admitted = match actions.submit(&tenant, submission, &written).await {
+    let admitted = actions.submit(&tenant, submission, &written).await;
+    drop(written);
+    let admitted = match admitted {
         Ok(admitted) => admitted,
         // An earlier run of this job's name may have used the key.
         Err(Failure::Refused(error))
@@ -204,10 +250,15 @@ async fn by_action(
     match ended(actions, &tenant, admitted.action).await {
         Ok(row) => {
             let output = match row.output.as_deref() {
-                Some(digest) => actions.output(&tenant, digest).await.ok().flatten(),
-                None => None,
+                Some(digest) => match actions.output(&tenant, digest).await {
+                    Ok(Some(output)) => output,
+                    // What can't be read is no answer without a reward.
+                    Ok(None) => return Verdict::Later("its answer is not stored any more".into()),
+                    Err(error) => return Verdict::Later(error.to_string()),
+                },
+                None => Vec::new(),
             };
-            match judged(&row, &output.unwrap_or_default()) {
+            match judged(&row, &output) {
                 Ok(Ok(scores)) => Verdict::Given(scores),
                 Ok(Err(cause)) => Verdict::Later(cause),
                 Err(cause) => Verdict::Failed(cause),
@@ -218,11 +269,29 @@ async fn by_action(
     }
 }
 
+/// Whether too many wait for actions.
+fn is_busy(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::TenantBusy | ErrorCode::Overloaded)
+}
+
+/// An action once it has ended. It goes on while its tenant waits for too many, or the store fails.
 async fn ended(actions: &Actions, tenant: &Tenant, id: ActionId) -> Result<ActionRow, Failure> {
+    let mut wait = WAIT;
     loop {
-        let row = actions.ended(tenant, id, WAIT).await?;
-        if row.ended_at_us.is_some() {
-            return Ok(row);
+        match actions.ended(tenant, id, wait).await {
+            Ok(row) if row.ended_at_us.is_some() => return Ok(row),
+            Ok(_) if wait.is_zero() => tokio::time::sleep(WAIT_PAUSE).await,
+            Ok(_) => {}
+            Err(Failure::Refused(error)) if is_busy(error.code) => {
+                wait = Duration::ZERO;
+                continue;
+            }
+            Err(Failure::Store(error)) => {
+                tracing::warn!(%error, action = id.0, "an action is looked at again");
+                tokio::time::sleep(WAIT_PAUSE).await;
+            }
+            Err(other) => return Err(other),
         }
+        wait = WAIT;
     }
 }
