@@ -88,7 +88,9 @@ pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
     let mut logprobs = logprobs.collect::<Vec<f32>>().into_iter();
     let starts = numbers("sequence_start")?;
     let (sampled, versions) = (numbers("sampled")?, numbers("versions")?);
-    let (sampled, versions) = (sampled.as_chunks::<3>().0, versions.as_chunks::<4>().0);
+    // Rows are in the order of the sequences.
+    let (mut sampled, mut versions) = (sampled.as_chunks::<3>().0, versions.as_chunks::<4>().0);
+    let mut mixed = meta.mixed.iter().peekable();
     let mut sequences = Vec::with_capacity(starts.len());
     for (number, bounds) in starts.windows(2).enumerate() {
         let [start, end] = [bounds[0], bounds[1]];
@@ -96,14 +98,12 @@ pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
             let tokens = ids.len();
             return Err(BatchError::Range { start, end, tokens });
         };
-        let own = sampled.iter().filter(|row| row[0] == number);
+        let own = take_rows(&mut sampled, number).iter();
         let sampled: Vec<Sampled> = own.map(|row| range(row[1], row[2])).collect();
         let tokens: usize = sampled.iter().map(|r| r.end.saturating_sub(r.start)).sum();
-        let versions = versions.iter().filter(|row| row[0] == number);
-        let versions = versions.map(|row| {
+        let versions = take_rows(&mut versions, number).iter().map(|row| {
             let own = row.map(|value| value as u64);
-            let mut mixed = meta.mixed.iter();
-            let mixed = mixed.find(|mixed| mixed[..3] == own[..3]);
+            let mixed = mixed.next_if(|mixed| mixed[..3] == own[..3]);
             VersionRange {
                 start: row[1],
                 end: row[2],
@@ -122,6 +122,14 @@ pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
         sequences,
         logprobs: meta.logprobs,
     })
+}
+
+/// Takes the rows of a sequence from the front.
+fn take_rows<'r, const N: usize>(rows: &mut &'r [[usize; N]], sequence: usize) -> &'r [[usize; N]] {
+    let count = rows.iter().take_while(|row| row[0] == sequence).count();
+    let (own, rest) = rows.split_at(count);
+    *rows = rest;
+    own
 }
 
 fn range(start: usize, end: usize) -> Sampled {

@@ -1,6 +1,7 @@
 //! What the handlers share, and what they all do.
 
 use crate::refusal::{not_recorded, refused};
+use crate::room::{self, LargeAnswers, Room};
 use axum::response::Response;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct TrainingApp {
     pub weights: Option<Places>,
     /// Open event streams.
     pub streams: Arc<OpenStreams>,
+    /// Memory of answers with the tokens of many members.
+    pub large: Arc<LargeAnswers>,
     /// The last event that is on disk.
     pub committed: watch::Receiver<u64>,
 }
@@ -115,6 +118,13 @@ impl TrainingApp {
         Err(refuse(ErrorCode::TrainingFull, message))
     }
 
+    /// Room for an answer to a caller.
+    pub(crate) fn room_for(&self, caller: &Caller) -> Room {
+        let share = caller.principal.share(None, room::BYTES_MAX);
+        let tenant = caller.principal.tenant.tenant.name();
+        self.large.room(tenant, share)
+    }
+
     /// Forgets how many bytes a tenant stored: some were removed.
     pub(crate) fn removed(&self, caller: &Caller) {
         self.room.removed(&caller.principal.tenant.tenant);
@@ -176,7 +186,6 @@ pub(crate) fn wait_of(wait_s: Option<u64>) -> Duration {
     Duration::from_secs(wait_s.unwrap_or(0).min(WAIT_S_MAX))
 }
 
-/// The refusal while treadle shuts down.
 /// What was read, once it is on record. While the store takes no writes it can't be shown: it may
 /// never have happened.
 pub(crate) async fn on_record<T>(
@@ -194,6 +203,7 @@ pub(crate) async fn on_record<T>(
     read.map_err(|_| stopped())
 }
 
+/// The refusal while treadle shuts down.
 pub(crate) fn stopped() -> Response {
     refuse(ErrorCode::Overloaded, "treadle is shutting down")
 }

@@ -1,13 +1,13 @@
 //! Batches: what is in them, and their tokens.
 
-use crate::app::{JobName, TrainingApp, wait_of};
+use crate::app::{JobName, TrainingApp, stopped, wait_of};
 use crate::encoding::encoded;
 use crate::jobs::end_text;
-use crate::payloads::{Json, info_of, json_of, of_group};
+use crate::payloads::{Bound, Json, info_of, json_of, of_group};
 use crate::refusal::REFUSALS;
+use crate::room::Room;
 use crate::waits::{Waiting, waits};
 use axum::extract::State;
-use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,7 +25,10 @@ use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
 /// Largest contents of a batch that are answered at once.
-const VIEW_BYTES_MAX: usize = 256 << 20;
+const CONTENTS: Bound = Bound {
+    what: "contents and `info` of the batch together",
+    bytes_max: 256 << 20,
+};
 /// Slices of a batch.
 const SLICES_MAX: u32 = 65_536;
 
@@ -203,7 +206,7 @@ async fn cut(
         }
         match timeout_at(deadline, changes.changed()).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(crate::app::stopped()),
+            Ok(Err(_)) => return Err(stopped()),
             Err(_) => return Ok(None),
         }
         // Many things happen at once.
@@ -218,9 +221,15 @@ async fn show(
     LastInPath(batch): LastInPath<u64>,
     Query(query): Query<BatchQuery>,
 ) -> Result<Response, Response> {
-    let found = view(&app, &JobName::of(&caller, job), batch, query).await?;
+    let mut room = app.room_for(&caller);
+    let found = view(&app, &JobName::of(&caller, job), batch, query, &mut room).await?;
     Ok(match found {
-        Ok(batch) => axum::Json(batch).into_response(),
+        Ok(batch) => {
+            let written = tokio::task::spawn_blocking(move || serde_json::to_vec(&batch)).await;
+            let written = written.map_err(|_| stopped())?;
+            // Numbers and strings always have a JSON form.
+            room.answer("application/json", written.unwrap_or_default())
+        }
         Err(not_ready) => Accepted(not_ready).into_response(),
     })
 }
@@ -231,6 +240,7 @@ pub(crate) async fn view(
     job: &JobName,
     batch: u64,
     query: BatchQuery,
+    room: &mut Room,
 ) -> Result<Result<TrainingBatch, BatchNotReady>, Response> {
     let Some(cut) = cut(app, job, batch, query).await? else {
         let waits = app.read_job(job, waits).await?;
@@ -248,15 +258,8 @@ pub(crate) async fn view(
         let infos = members.filter_map(|(program, member)| info_of(program, member));
         content.into_iter().chain(infos).collect::<Vec<String>>()
     });
-    let payloads = app.payloads(job, &names.collect::<Vec<String>>()).await?;
-    let bytes: usize = payloads.values().map(Vec::len).sum();
-    if bytes > VIEW_BYTES_MAX {
-        let message = format!(
-            "contents and `info` of batch {batch} have {bytes} bytes, and at most {VIEW_BYTES_MAX} \
-             are answered at once; get it in slices, with `rank` and `of`"
-        );
-        return Err(refuse(ErrorCode::TrainingFull, message));
-    }
+    let names: Vec<String> = names.collect();
+    let payloads = app.many_payloads(job, &names, room, CONTENTS).await?;
     let groups = cut.groups.iter();
     let groups = groups.map(|(key, group)| BatchGroup::of(batch, key, group, &payloads));
     let groups = groups.collect::<Result<Vec<BatchGroup>, Response>>()?;
@@ -311,9 +314,9 @@ async fn payload(
     LastInPath(batch): LastInPath<u64>,
     Query(query): Query<BatchQuery>,
 ) -> Result<Response, Response> {
-    let bytes = payload_of(&app, &JobName::of(&caller, job), batch, query).await?;
-    let kind = (header::CONTENT_TYPE, "application/octet-stream");
-    Ok(([kind], bytes).into_response())
+    let mut room = app.room_for(&caller);
+    let bytes = payload_of(&app, &JobName::of(&caller, job), batch, query, &mut room).await?;
+    Ok(room.answer("application/octet-stream", bytes))
 }
 
 /// The tokens of a slice of a batch that was cut.
@@ -322,6 +325,7 @@ pub(crate) async fn payload_of(
     job: &JobName,
     batch: u64,
     query: BatchQuery,
+    room: &mut Room,
 ) -> Result<Vec<u8>, Response> {
     let slice = query.slice()?;
     let found = app.read_job(job, move |found| {
@@ -337,5 +341,5 @@ pub(crate) async fn payload_of(
         };
         refuse(code, format!("batch {batch} {what}"))
     })?;
-    encoded(app, job, batch, found.groups).await
+    encoded(app, job, batch, found.groups, room).await
 }

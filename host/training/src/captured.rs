@@ -2,7 +2,9 @@
 
 use crate::app::{JobName, TrainingApp};
 use crate::payloads::{digest_text, of_sample, payload};
+use crate::room::Room;
 use crate::sample::Checked;
+use axum::response::Response;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -19,6 +21,8 @@ use treadle_store::StoreError;
 const STEPS_MAX: usize = 2 * CAPTURED_MAX;
 /// Tokens of the steps of a sample, prompts included.
 const ASSEMBLED_TOKENS_MAX: usize = 64 << 20;
+/// Memory of a token of a step in an answer: in its step, in a sequence and as text.
+const TOKEN_BYTES: u64 = 24;
 /// Longest pause between two attempts while the store fails.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Payloads that are read at once.
@@ -57,7 +61,7 @@ impl CapturedSteps {
         let mut origins = Vec::new();
         for (number, body) in stored {
             let call = Call::decode(number, &body, &earlier);
-            let call = call.map_err(|error| Unreadable(error.to_string()))?;
+            let call = call.map_err(|error| Unreadable::Ever(error.to_string()))?;
             earlier.insert(number, call.first_step());
             if recorded.contains(&number) {
                 kinds.insert(call.facts.logprobs.clone());
@@ -169,7 +173,7 @@ async fn report_of(
     let incomplete = Unassembled::Incomplete;
     let job = JobName::inside(&at.job).ok_or_else(|| incomplete("its job has no name".into()))?;
     let recorded = &member.captured;
-    let captured = app.captured_steps(&job, &at.program, recorded, ASSEMBLED_TOKENS_MAX);
+    let captured = app.captured_steps(&job, &at.program, recorded, ASSEMBLED_TOKENS_MAX, None);
     let captured = captured.await??;
     let turns = recorded.len().max(member.turns as usize);
     if captured.calls < turns {
@@ -254,16 +258,18 @@ impl TrainingApp {
         program: &str,
         recorded: &[StepId],
         tokens_max: usize,
+        mut room: Option<&mut Room>,
     ) -> Result<Result<CapturedSteps, Unreadable>, StoreError> {
         let own = split(program).1;
         let names = self.step_names(job, program).await?;
         if names.len() > STEPS_MAX {
             let cause = format!("it has {} steps, more than {STEPS_MAX}", names.len());
-            return Ok(Err(Unreadable(cause)));
+            return Ok(Err(Unreadable::Ever(cause)));
         }
         let recorded: BTreeSet<u64> = recorded.iter().map(|step| step.0).collect();
         let (mut tokens, mut stored) = (0_usize, Vec::with_capacity(names.len()));
         for names in names.chunks(READ_AT_ONCE) {
+            let before = tokens;
             for row in self.store.payloads(&job.inside, names).await? {
                 let number = number_in(&row.name, own).unwrap_or_default();
                 tokens = tokens.saturating_add(Call::tokens_of(&row.body).unwrap_or_default());
@@ -271,21 +277,33 @@ impl TrainingApp {
             }
             if tokens > tokens_max {
                 let cause = format!("its steps have more than {tokens_max} tokens");
-                return Ok(Err(Unreadable(cause)));
+                return Ok(Err(Unreadable::Ever(cause)));
+            }
+            let bytes = (tokens - before) as u64 * TOKEN_BYTES;
+            if let Some(Err(full)) = room.as_deref_mut().map(|room| room.grow(bytes)) {
+                return Ok(Err(Unreadable::Now(Box::new(full))));
             }
         }
         let decoding =
             tokio::task::spawn_blocking(move || CapturedSteps::decode(stored, &recorded));
-        let stopped = || Err(Unreadable("treadle is shutting down".to_owned()));
+        let stopped = || Err(Unreadable::Ever("treadle is shutting down".to_owned()));
         Ok(decoding.await.unwrap_or_else(|_| stopped()))
     }
 }
 
 /// Why the captured steps of a program can't be read.
-pub(crate) struct Unreadable(pub(crate) String);
+pub(crate) enum Unreadable {
+    /// They never can.
+    Ever(String),
+    /// There is no room for the answer now.
+    Now(Box<Response>),
+}
 
 impl From<Unreadable> for Unassembled {
-    fn from(Unreadable(cause): Unreadable) -> Self {
-        Self::Incomplete(cause)
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Incomplete(match unreadable {
+            Unreadable::Ever(cause) => cause,
+            Unreadable::Now(_) => "there is no room for its steps".to_owned(),
+        })
     }
 }

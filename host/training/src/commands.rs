@@ -205,7 +205,7 @@ impl Command {
             Kind::GetBatch => {
                 let (batch, query) = (self.batch()?, self.body()?);
                 let job = JobName::of(&caller, job.0);
-                batch_message(&app, &job, batch, query).await?
+                batch_message(&app, &caller, &job, batch, query).await?
             }
             Kind::ReportTrained => {
                 let (batch, body) = (LastInPath(self.batch()?), Body(self.body()?));
@@ -263,15 +263,17 @@ struct PayloadMessage {
 
 async fn batch_message(
     app: &TrainingApp,
+    caller: &Caller,
     job: &JobName,
     number: u64,
     query: BatchQuery,
 ) -> Result<Response, Response> {
-    let batch = match batches::view(app, job, number, query).await? {
+    let mut room = app.room_for(caller);
+    let batch = match batches::view(app, job, number, query, &mut room).await? {
         Ok(batch) => batch,
         Err(not_ready) => return Ok(axum::Json::<BatchNotReady>(not_ready).into_response()),
     };
-    let bytes = batches::payload_of(app, job, number, query).await?;
+    let bytes = batches::payload_of(app, job, number, query, &mut room).await?;
     let size_bytes = bytes.len();
     let digest = tokio::task::spawn_blocking(move || digest_of(&bytes)).await;
     let slice = match (query.rank, query.of) {

@@ -1,7 +1,8 @@
 //! The payload of a batch, made of the samples of its members.
 
 use crate::app::{JobName, TrainingApp};
-use crate::payloads::{digest_text, of_sample};
+use crate::payloads::{Bound, digest_text, of_sample};
+use crate::room::Room;
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,10 @@ use treadle_samples::{Member, Sample, digest, encode, load, mixed};
 use treadle_wire::ErrorCode;
 
 /// Largest payload that is made at once.
-const PAYLOAD_BYTES_MAX: usize = 4 << 30;
+const PAYLOAD: Bound = Bound {
+    what: "the payload",
+    bytes_max: 4 << 30,
+};
 
 /// The payload of some groups of a batch: the same bytes each time.
 pub(crate) async fn encoded(
@@ -20,21 +24,15 @@ pub(crate) async fn encoded(
     job: &JobName,
     batch: u64,
     groups: Vec<(Box<str>, Group)>,
+    room: &mut Room,
 ) -> Result<Vec<u8>, Response> {
     let members = groups.iter().flat_map(|(_, group)| &group.members);
     let names = members.filter_map(|(program, member)| {
         let digest = member.sample.as_deref()?;
         Some(of_sample(program, digest))
     });
-    let samples = app.payloads(job, &names.collect::<Vec<String>>()).await?;
-    let bytes: usize = samples.values().map(Vec::len).sum();
-    if bytes > PAYLOAD_BYTES_MAX {
-        let message = format!(
-            "the payload has {bytes} bytes, and at most {PAYLOAD_BYTES_MAX} are made at once; get \
-             it in slices, with `rank` and `of`"
-        );
-        return Err(refuse(ErrorCode::TrainingFull, message));
-    }
+    let names: Vec<String> = names.collect();
+    let samples = app.many_payloads(job, &names, room, PAYLOAD).await?;
     let own = job.own.to_string();
     let encoding = move || encode_batch(&own, batch, &groups, &samples);
     let encoded = tokio::task::spawn_blocking(encoding).await;

@@ -24,6 +24,7 @@ mod payloads;
 mod refusal;
 mod report;
 mod rewards;
+mod room;
 mod sample;
 mod scores;
 mod steps;
@@ -37,6 +38,7 @@ mod work;
 pub use app::TrainingApp;
 pub use commands::Command;
 pub use jobs::forget;
+pub use room::LargeAnswers;
 pub use work::work_on_members;
 
 use axum::Router;

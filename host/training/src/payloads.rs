@@ -1,6 +1,7 @@
 //! Names of payloads in the store, and reading them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::room::Room;
 use axum::response::Response;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -16,6 +17,19 @@ use treadle_wire::ErrorCode;
 
 /// A payload is stored before its event: what no event names after this long never will be.
 const UNNAMED_US: u64 = 3_600_000_000;
+
+/// Payloads that are read at once for an answer.
+const READ_AT_ONCE: usize = 16;
+/// How many times each stored byte is in memory while an answer is made: as it was stored, as it is
+/// understood, and as it is sent.
+const COPIES: u64 = 3;
+
+/// A bound on what an answer has.
+#[derive(Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) what: &'static str,
+    pub(crate) bytes_max: u64,
+}
 
 /// Where a group's content is stored.
 pub(crate) fn of_group(group: &str, digest: &str) -> String {
@@ -85,6 +99,36 @@ impl TrainingApp {
         let found = self.store.payloads(&job.inside, names).await;
         let found = found.map_err(|error| store_failed(&error))?;
         Ok(found.into_iter().map(|row| (row.name, row.body)).collect())
+    }
+
+    /// Payloads of an answer, by name, within its room.
+    ///
+    /// # Errors
+    /// They exceed the bound, or there is no room for them now.
+    pub(crate) async fn many_payloads(
+        &self,
+        job: &JobName,
+        names: &[String],
+        room: &mut Room,
+        bound: Bound,
+    ) -> Result<BTreeMap<String, Vec<u8>>, Response> {
+        let (mut found, mut bytes) = (BTreeMap::new(), 0);
+        for names in names.chunks(READ_AT_ONCE) {
+            let rows = self.payloads(job, names).await?;
+            let more: u64 = rows.values().map(|body| body.len() as u64).sum();
+            bytes += more;
+            if bytes > bound.bytes_max {
+                let Bound { what, bytes_max } = bound;
+                let message = format!(
+                    "{what} has more than {bytes_max} bytes, the most that are answered at once; \
+                     get it in slices, with `rank` and `of`"
+                );
+                return Err(refuse(ErrorCode::TrainingFull, message));
+            }
+            room.grow(more.saturating_mul(COPIES))?;
+            found.extend(rows);
+        }
+        Ok(found)
     }
 
     /// Removes payloads that no group of the job names any more: of programs that were dropped, and

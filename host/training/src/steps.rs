@@ -6,12 +6,11 @@ use crate::jobs::end_text;
 use crate::payloads::digest_text;
 use crate::report::{Found, Located};
 use axum::extract::State;
-use axum::response::Json;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_endpoints::arguments::{InPath, LastInPath, Query};
-use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get};
 use treadle_http::refuse;
 use treadle_model::ClientName;
@@ -26,11 +25,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
     vec![
         get("/api/v1/jobs/{job}/members/{program}/steps", VIEW, show)
             .summary("The captured steps of a member, token by token, and what they form")
+            .answers::<MemberSteps>(200, "The answer.")
             .details("Until the batch that the member is in is released.")
             .fails(&[
                 ErrorCode::JobUnknown,
                 ErrorCode::MemberUnknown,
                 ErrorCode::AnswerTooLarge,
+                ErrorCode::TrainingFull,
+                ErrorCode::Overloaded,
             ]),
     ]
 }
@@ -165,16 +167,21 @@ pub(crate) async fn show(
     InPath(job): InPath,
     LastInPath(program): LastInPath<ClientName>,
     Query(query): Query<StepsQuery>,
-) -> Answer<MemberSteps> {
+) -> Result<Response, Response> {
     let job = JobName::of(&caller, job);
     let located = match app.locate(&caller, &job, &program, query.batch).await? {
         Found::Member(located) => *located,
         found => found.member(&job, &program)?,
     };
-    let recorded = &located.member.captured;
-    let captured = app.captured_steps(&job, &located.at.program, recorded, TOKENS_MAX);
+    let (recorded, mut room) = (&located.member.captured, app.room_for(&caller));
+    let inside = &located.at.program;
+    let captured = app.captured_steps(&job, inside, recorded, TOKENS_MAX, Some(&mut room));
     let captured = captured.await.map_err(|error| store_failed(&error))?;
-    let captured = captured.map_err(|Unreadable(cause)| {
+    let captured = captured.map_err(|unreadable| {
+        let cause = match unreadable {
+            Unreadable::Ever(cause) => cause,
+            Unreadable::Now(full) => return *full,
+        };
         let message = format!(
             "the captured steps of program `{program}` can't be shown: {cause}; read the payload \
              of its batch"
@@ -187,9 +194,13 @@ pub(crate) async fn show(
         let message = format!("no captured steps of program `{program}` are stored: {why}");
         return Err(refuse(ErrorCode::MemberUnknown, message));
     }
-    let shown = tokio::task::spawn_blocking(move || shown(&program, located, captured));
-    let shown = shown.await.map_err(|_| stopped())?;
-    Ok(Json(shown))
+    let showing = tokio::task::spawn_blocking(move || {
+        let shown = shown(&program, located, captured);
+        // Numbers and strings always have a JSON form.
+        let written = serde_json::to_vec(&shown).unwrap_or_default();
+        room.answer("application/json", written)
+    });
+    showing.await.map_err(|_| stopped())
 }
 
 fn shown(program: &ClientName, located: Located, captured: CapturedSteps) -> MemberSteps {

@@ -51,6 +51,7 @@ pub(super) fn training(
         runs_actions: config.actions.enabled,
         room,
         weights: weight_places(config),
+        large: Arc::default(),
         streams: streams.clone(),
         committed: committed.clone(),
     }

@@ -132,13 +132,19 @@ impl Programs {
             return Ok(None);
         };
         // It is never closed.
-        let _room = LAYOUTS.acquire().await;
-        let steps =
-            self.app
-                .captured_steps(&self.job, &member.program, &recorded, LAYOUT_TOKENS_MAX);
+        let room = LAYOUTS.acquire().await;
+        let steps = self.app.captured_steps(
+            &self.job,
+            &member.program,
+            &recorded,
+            LAYOUT_TOKENS_MAX,
+            None,
+        );
         let found = match steps.await? {
             Ok(captured) if captured.calls == recorded.len() => {
                 let checking = tokio::task::spawn_blocking(move || {
+                    // It goes on without its client.
+                    let _room = room;
                     let checked = captured.checked().ok()?;
                     Some((
                         digest_text(&digest(&checked.sequences)),

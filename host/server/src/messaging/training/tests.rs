@@ -50,6 +50,7 @@ async fn app() -> TrainingApp {
         room: Arc::new(PayloadRoom::new(store.clone(), 1 << 30)),
         store,
         weights: None,
+        large: Arc::default(),
         streams: Arc::default(),
         committed: watch::channel(0).1,
     }

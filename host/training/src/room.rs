@@ -1,0 +1,108 @@
+//! Memory for answers with the tokens or contents of many members: until the last byte of an answer
+//! is sent, its bytes count, in all and for its tenant.
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use treadle_http::{InUse, Tally, refuse};
+use treadle_wire::ErrorCode;
+
+/// Bytes that such answers take at once, while they are made and while they are sent: two of the
+/// largest batches.
+pub(crate) const BYTES_MAX: u64 = 24 << 30;
+
+/// What such answers take.
+#[derive(Default)]
+pub struct LargeAnswers {
+    all: Arc<Tally>,
+    tenants: Mutex<BTreeMap<String, Arc<Tally>>>,
+}
+
+/// What one answer takes.
+pub(crate) struct Room {
+    in_use: InUse<2>,
+    used: u64,
+    /// The tenant's share.
+    share: u64,
+}
+
+impl LargeAnswers {
+    /// Room for an answer to a tenant with this share, which takes nothing so far.
+    pub(crate) fn room(&self, tenant: &str, share: u64) -> Room {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = tenants.entry(tenant.to_owned()).or_default().clone();
+        Room {
+            in_use: InUse::new([(self.all.clone(), BYTES_MAX), (own, share)]),
+            used: 0,
+            share,
+        }
+    }
+}
+
+impl Room {
+    /// Takes more bytes.
+    ///
+    /// # Errors
+    /// There is no room for them now, or never.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), Response> {
+        self.used = self.used.saturating_add(bytes);
+        let (used, share) = (self.used, self.share);
+        if used > share.min(BYTES_MAX) {
+            let message = format!(
+                "the answer takes more than {used} bytes of memory, and the tenant's share is \
+                 {share}; get the batch in slices, with `rank` and `of`"
+            );
+            return Err(refuse(ErrorCode::TrainingFull, message));
+        }
+        self.in_use.grow(bytes).map_err(|full| {
+            let whose = ["all tenants", "the tenant"][full];
+            let message = format!(
+                "answers to {whose} with batches or steps take their share of {BYTES_MAX} bytes of \
+                 memory; ask again once others were read"
+            );
+            refuse(ErrorCode::Overloaded, message)
+        })
+    }
+
+    /// An answer that takes its room until it was sent.
+    pub(crate) fn answer(self, kind: &'static str, body: Vec<u8>) -> Response {
+        let kind = (header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        ([kind], self.in_use.hold(Bytes::from(body))).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_of_one_tenant_leave_memory_for_those_of_others() {
+        let large = LargeAnswers::default();
+        let status = |refused: Result<(), Response>| refused.expect_err("is refused").status();
+        let (mut one, mut other) = (large.room("busy", 600), large.room("busy", 600));
+        one.grow(400).expect("there is room");
+        assert_eq!(status(other.grow(201)), 503, "others have its share");
+        assert_eq!(
+            status(large.room("busy", 600).grow(601)),
+            429,
+            "it never fits"
+        );
+        let mut other = large.room("busy", 600);
+        other.grow(200).expect("there is room");
+        let mut others = large.room("acme", BYTES_MAX);
+        assert_eq!(status(others.grow(BYTES_MAX - 599)), 503);
+        let mut others = large.room("acme", BYTES_MAX);
+        others.grow(BYTES_MAX - 600).expect("there is room");
+        // What was made takes room until it was sent.
+        let answer = one.answer("application/json", b"{}".to_vec());
+        assert_eq!(status(large.room("busy", 600).grow(1)), 503);
+        let sent = axum::body::to_bytes(answer.into_body(), 9).await;
+        assert_eq!(sent.expect("a body"), "{}");
+        large
+            .room("busy", 600)
+            .grow(400)
+            .expect("there is room again");
+    }
+}
