@@ -148,26 +148,26 @@ impl Run {
     }
 
     async fn called(&self, engine: &Engine, relayed: &Relayed, all: bool) -> Result<Reply, Reply> {
-        let page = match relayed.does {
-            Does::Nothing => Value::Null,
-            _ => relayed.page().map_err(|error| Reply::error(&error))?,
-        };
-        match relayed.does.call(&page) {
-            None if relayed.does == Does::Memory => {
-                self.check_paused(engine).await?;
+        match &relayed.call {
+            None => {
+                if relayed.method != Method::GET {
+                    self.check_own(engine).await?;
+                }
+                if relayed.does == Does::Memory {
+                    self.check_paused(engine).await?;
+                }
                 Ok(self.send(engine, relayed).await)
             }
-            None => Ok(self.send(engine, relayed).await),
             Some(TrainerCall::Resume) => self.resume(engine, Some(relayed)).await,
             Some(call) => {
-                self.begin_paused(engine, &call, all).await?;
-                if call == TrainerCall::Begin {
+                self.begin_paused(engine, call, all).await?;
+                if *call == TrainerCall::Begin {
                     self.abandon(engine).await?;
                 }
-                let reply = self.send(engine, &relayed.recomputing(&page)).await;
+                let reply = self.send(engine, relayed).await;
                 let reply = reply.corrected();
-                self.ended(engine, reply.meaning(&call)).await?;
-                self.resume_own(engine, &call, reply).await
+                self.ended(engine, reply.meaning(call)).await?;
+                self.resume_own(engine, call, reply).await
             }
         }
     }
@@ -281,6 +281,20 @@ impl Run {
         }
         let resumed = self.resume(engine, None).await?;
         Ok(if resumed.is_success() { reply } else { resumed })
+    }
+
+    /// What is not recorded may disturb an engine too: only the job whose weights it has may ask.
+    async fn check_own(&self, engine: &Engine) -> Result<(), Reply> {
+        let worker = engine.worker;
+        let owner = self.read(move |state| state.owner(worker).map(str::to_owned));
+        match owner.await? {
+            Some(owner) if *owner != *self.job => {
+                let job = owner.into();
+                let error = WeightsError::OtherJob { worker, job };
+                Err(refusal(&PublishError::Engines(error)))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn check_paused(&self, engine: &Engine) -> Result<(), Reply> {

@@ -39,7 +39,7 @@ impl Run {
         });
         let replies = join_all(replies).await;
         Ok(match relayed.does {
-            Does::Nothing | Does::Joins | Does::Memory | Does::Asks => {
+            Does::Nothing | Does::Joins | Does::Memory | Does::Checks | Does::Asks => {
                 all_of(relayed.path, replies)
             }
             _ => any_of(replies, behind),
@@ -83,7 +83,7 @@ impl Run {
         }
         let goes_on = !matches!(
             does,
-            Does::Nothing | Does::Joins | Does::Memory | Does::Asks | Does::Pauses
+            Does::Nothing | Does::Joins | Does::Memory | Does::Checks | Does::Asks | Does::Pauses
         );
         let behind = behind.filter(|_| goes_on).unwrap_or_default();
         called.retain(|engine| !behind.contains_key(&engine.worker));

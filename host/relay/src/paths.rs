@@ -11,7 +11,9 @@ pub(crate) enum Does {
     Nothing,
     /// It takes memory away or gives it back, which no engine that generates survives.
     Memory,
-    /// What its body says.
+    /// What the action in its body says.
+    Checks,
+    /// What the method in its body says.
     Asks,
     /// It prepares a process group; the engines' ranks in it follow each other.
     Joins,
@@ -45,7 +47,7 @@ pub(crate) const PATHS: &[(Method, &str, Does)] = &[
     (GET, "/is_sleeping", Does::Nothing),
     (GET, "/get_world_size", Does::Nothing),
     (GET, "/weight_info", Does::Nothing),
-    (POST, "/weight_checker", Does::Asks),
+    (POST, "/weight_checker", Does::Checks),
     (POST, "/pause", Does::Pauses),
     (POST, "/resume", Does::Resumes),
     (POST, "/sleep", Does::Memory),
@@ -73,7 +75,7 @@ pub(crate) const PATHS: &[(Method, &str, Does)] = &[
     (GET, "/get_load", Does::Nothing),
     (GET, "/flush_cache", Does::Nothing),
     (POST, "/flush_cache", Does::Nothing),
-    (POST, "/weights_checker", Does::Asks),
+    (POST, "/weights_checker", Does::Checks),
     (POST, "/pause_generation", Does::Pauses),
     (POST, "/continue_generation", Does::Resumes),
     (POST, "/release_memory_occupation", Does::Memory),
@@ -96,19 +98,21 @@ pub(crate) const PATHS: &[(Method, &str, Does)] = &[
 const HARMLESS: &[&str] = &["check_", "destroy_", "get_", "init_", "is_", "list_"];
 
 impl Does {
-    /// What a call with this body does.
+    /// What a call with this body does. Each path has a field of its own that says it: an engine
+    /// ignores that of the other one.
     pub(crate) fn with(self, body: &Value) -> Self {
-        if self != Self::Asks {
-            return self;
-        }
-        match (body["action"].as_str(), body["method"].as_str()) {
-            (Some("checksum" | "compare" | "snapshot"), _) => Self::Nothing,
-            (Some(_), _) => Self::Parts,
-            (None, Some("reload_weights")) => Self::Loads,
-            (None, Some(method)) if !HARMLESS.iter().any(|start| method.starts_with(start)) => {
-                Self::Parts
-            }
-            (None, _) => Self::Nothing,
+        let is_harmless = |method: &str| HARMLESS.iter().any(|start| method.starts_with(start));
+        match self {
+            Self::Checks => match body["action"].as_str() {
+                None | Some("checksum" | "compare" | "snapshot") => Self::Nothing,
+                Some(_) => Self::Parts,
+            },
+            Self::Asks => match body["method"].as_str() {
+                Some("reload_weights") => Self::Loads,
+                Some(method) if !is_harmless(method) => Self::Parts,
+                _ => Self::Nothing,
+            },
+            other => other,
         }
     }
 
@@ -117,7 +121,7 @@ impl Does {
         let name = body["weight_version"].as_str();
         let name = name.or(body["new_version"].as_str()).map(Into::into);
         Some(match self {
-            Self::Nothing | Self::Memory | Self::Joins | Self::Asks => return None,
+            Self::Nothing | Self::Memory | Self::Joins | Self::Checks | Self::Asks => return None,
             Self::Pauses => TrainerCall::Pause { own: false },
             Self::Begins => TrainerCall::Begin,
             Self::Parts => TrainerCall::Part { name },
@@ -145,9 +149,16 @@ mod tests {
 
     #[test]
     fn what_a_body_asks_for_decides() {
+        let checks = |body: Value| Does::Checks.with(&body);
+        assert_eq!(checks(json!({"action": "checksum"})), Does::Nothing);
+        assert_eq!(
+            checks(json!({"action": "reset", "method": "get_rank"})),
+            Does::Parts
+        );
         let does = |body: Value| Does::Asks.with(&body);
-        assert_eq!(does(json!({"action": "checksum"})), Does::Nothing);
-        assert_eq!(does(json!({"action": "reset"})), Does::Parts);
+        // The engine looks at the method, whatever else there is.
+        let disguised = json!({"action": "checksum", "method": "load_weights"});
+        assert_eq!(does(disguised), Does::Parts);
         assert_eq!(does(json!({"method": "reload_weights"})), Does::Loads);
         assert_eq!(
             does(json!({"method": "update_weights_from_ipc"})),

@@ -6,6 +6,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use treadle_core::weights::TrainerCall;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// A call, as the trainer made it.
@@ -14,6 +15,8 @@ pub(crate) struct Relayed {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) does: Does,
+    /// The call as the core sees it, if it concerns the weights.
+    pub(crate) call: Option<TrainerCall>,
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
@@ -38,6 +41,7 @@ impl Relayed {
             method: method.clone(),
             path,
             does: *does,
+            call: None,
             query,
             headers: HeaderMap::new(),
             body: sent.body,
@@ -48,7 +52,11 @@ impl Relayed {
             }
         }
         if *does != Does::Nothing {
-            relayed.does = does.with(&relayed.page()?);
+            // It may be large, and is not kept while engines are called.
+            let page = relayed.page()?;
+            relayed.does = does.with(&page);
+            relayed.call = relayed.does.call(&page);
+            relayed = relayed.recomputing(&page);
         }
         Ok(relayed)
     }
@@ -59,6 +67,7 @@ impl Relayed {
             method,
             path,
             does: Does::Nothing,
+            call: None,
             query: None,
             headers: HeaderMap::new(),
             body: Bytes::new(),
@@ -86,13 +95,13 @@ impl Relayed {
     }
 
     /// SGLang's pause `in_place` keeps caches of the old weights, which can't be cleared then.
-    pub(crate) fn recomputing(&self, page: &Value) -> Self {
+    fn recomputing(self, page: &Value) -> Self {
         if self.path == "/pause_generation" && page["mode"] == "in_place" {
             let mut page = page.clone();
             page["mode"] = "retract".into();
             return self.with(&page);
         }
-        self.clone()
+        self
     }
 }
 
@@ -129,12 +138,12 @@ mod tests {
     #[test]
     fn a_pause_that_keeps_caches_recomputes_them() {
         let body = r#"{"mode": "in_place"}"#;
-        let pause = relayed(Method::POST, "pause_generation", body).expect("is listed");
-        let page = pause.page().expect("is JSON");
-        let sent = pause.recomputing(&page).page().expect("is JSON");
-        assert_eq!(sent, json!({"mode": "retract"}));
-        let other = json!({"mode": "abort"});
-        let sent = pause.with(&other).recomputing(&other).page();
-        assert_eq!(sent.expect("is JSON"), other);
+        let sent = |body: &str| {
+            let pause = relayed(Method::POST, "pause_generation", body).expect("is listed");
+            pause.page().expect("is JSON")
+        };
+        assert_eq!(sent(body), json!({"mode": "retract"}));
+        let other = r#"{"mode": "abort"}"#;
+        assert_eq!(sent(other), json!({"mode": "abort"}));
     }
 }

@@ -198,6 +198,31 @@ async fn an_engine_that_lies_serves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_of_another_job_is_left_alone() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    let call = async |job: &str, step: &str| {
+        let path = format!("/api/v1/jobs/{job}/workers/0/engine{step}");
+        client.post(&path, &json!({})).await
+    };
+    call("math", "/pause?mode=keep").await.ok();
+    // It is paused, but not for that job.
+    for step in [
+        "/sleep",
+        "/abort_requests",
+        "/shutdown_weight_transfer_engine",
+    ] {
+        let refused = call("code", step).await;
+        let refusal = refused.refused(409, "weights_conflict");
+        assert!(refusal.contains("weights of another job"), "{refusal}");
+    }
+    let look = client.get("/api/v1/jobs/code/workers/0/engine/is_paused");
+    assert_eq!(look.await.ok()["is_paused"], true);
+    call("math", "/resume").await;
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_relayed_is_refused() {
     let fixture = Fixture::tuned(1, 10_000, |config| {
         config.auth.anonymous_scope = AnonymousScope::None;
