@@ -6,7 +6,8 @@ use axum::extract::Request;
 use axum::http::{Method, Response, header};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use tokio::sync::Mutex;
 use treadle_config::Config;
 use treadle_weight_store::{Places, StoreError};
@@ -37,7 +38,36 @@ pub struct Wanted {
 pub struct Pulls {
     places: Option<Places>,
     /// The last one that was proven. Engines of one machine share it.
-    proven: Mutex<Option<PathBuf>>,
+    proven: Mutex<Option<Proven>>,
+}
+
+/// A version that was proven here.
+#[derive(Debug, Eq, PartialEq)]
+struct Proven {
+    folder: PathBuf,
+    /// What the store had then. A store that was made anew has other weights by the same name.
+    stored: Option<Stored>,
+}
+
+/// What tells a folder of the store from another one that comes to its place.
+#[derive(Debug, Eq, PartialEq)]
+struct Stored {
+    device: u64,
+    inode: u64,
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl Stored {
+    async fn at(folder: &Path) -> Option<Self> {
+        let found = tokio::fs::metadata(folder).await.ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            changed_s: found.mtime(),
+            changed_ns: found.mtime_nsec(),
+        })
+    }
 }
 
 /// The store of a configuration.
@@ -90,10 +120,16 @@ impl Pulls {
             ));
         }
         let mut proven = self.proven.lock().await;
-        if proven.as_ref() == Some(&wanted.folder) && wanted.folder.exists() {
+        let places = places.of_job(&wanted.job);
+        let stored = places.stream(wanted.lineage).folder_of(wanted.version);
+        let found = Proven {
+            folder: wanted.folder.clone(),
+            stored: Stored::at(&stored).await,
+        };
+        if proven.as_ref() == Some(&found) && found.stored.is_some() && wanted.folder.exists() {
             return Ok(());
         }
-        let places = places.of_job(&wanted.job);
+        *proven = None;
         let (lineage, version, serving) = (wanted.lineage, wanted.version, wanted.serving);
         let pull = move || {
             let keep: Vec<u64> = serving.into_iter().collect();
@@ -113,7 +149,7 @@ impl Pulls {
             moved_bytes = pulled.moved_bytes,
             "pulled weights"
         );
-        *proven = Some(wanted.folder.clone());
+        *proven = Some(found);
         Ok(())
     }
 }
@@ -175,7 +211,7 @@ pub fn is_here(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treadle_weight_store::Stream;
+    use treadle_weight_store::{PublishOptions, Stream};
 
     #[test]
     fn a_url_says_which_machine_it_is_of() {
@@ -225,5 +261,47 @@ mod tests {
         );
         let none = Pulls::new(&Config::default()).pull(&wanted).await;
         assert!(none.expect_err("no store").contains("weights.store"));
+    }
+
+    /// Publishes weights of one tensor as version 1.
+    fn publish(pulls: &Pulls, folder: &Path, tensor: [u8; 4]) {
+        let header = r#"{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}"#;
+        let length = (header.len() as u64).to_le_bytes();
+        let bytes = [&length[..], header.as_bytes(), &tensor].concat();
+        std::fs::create_dir_all(folder).expect("a folder");
+        std::fs::write(folder.join("model.safetensors"), bytes).expect("it is written");
+        let places = pulls.places.as_ref().expect("a store").of_job("math");
+        let published = places
+            .stream(0)
+            .publish(folder, 1, PublishOptions::default());
+        published.expect("it is published");
+    }
+
+    #[tokio::test]
+    async fn weights_of_a_store_that_was_made_anew_are_pulled_again() {
+        let mut config = Config::default();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        config.weights.store = path("store").display().to_string();
+        config.weights.folder = path("local").display().to_string();
+        let pulls = Pulls::new(&config);
+        let wanted = Wanted {
+            job: "math".to_owned(),
+            lineage: 0,
+            version: 1,
+            folder: path("local/math/0/weight_v000001"),
+            serving: None,
+        };
+        for tensor in [[1; 4], [2; 4]] {
+            publish(&pulls, &path("saved"), tensor);
+            pulls.pull(&wanted).await.expect("it is pulled");
+            pulls.pull(&wanted).await.expect("it is there");
+            let bytes = std::fs::read(wanted.folder.join("model.safetensors"));
+            assert!(bytes.expect("a file").ends_with(&tensor));
+            // An operator begins the run again, by the same name.
+            std::fs::remove_dir_all(path("store")).expect("it is removed");
+        }
+        // Without the store nothing is proven.
+        assert!(pulls.pull(&wanted).await.is_err());
     }
 }

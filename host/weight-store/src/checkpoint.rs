@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// Largest header of a safetensors file, which is that library's own bound.
 const HEADER_MAX: u64 = 100_000_000;
+/// Bytes of the headers of all files of a checkpoint, which are kept in memory.
+const HEADERS_MAX: u64 = 256 << 20;
 /// Largest index.
 pub(crate) const INDEX_MAX: u64 = 256 << 20;
 /// Most files of a checkpoint.
@@ -54,6 +56,8 @@ pub(crate) struct Checkpoint {
     pub(crate) notes: BTreeMap<String, String>,
     /// All other files.
     pub(crate) files: Vec<String>,
+    /// Bytes of all headers.
+    pub(crate) header_bytes: u64,
     /// Whose folder it is.
     links: Links,
 }
@@ -82,7 +86,7 @@ pub(crate) fn is_plain(name: &str) -> bool {
 }
 
 impl Links {
-    fn open(self, path: &Path) -> Result<File> {
+    pub(crate) fn open(self, path: &Path) -> Result<File> {
         match self {
             Self::Followed => open_through_links(path),
             Self::Refused => open(path),
@@ -99,6 +103,7 @@ impl Checkpoint {
             tensors: BTreeMap::new(),
             notes: BTreeMap::new(),
             files: Vec::new(),
+            header_bytes: 0,
             links,
         };
         let named = found.named_shards()?;
@@ -173,6 +178,11 @@ impl Checkpoint {
             return Err(not_whole(&path, "its header is too long"));
         }
         let begin = 8 + length;
+        self.header_bytes += begin;
+        if self.header_bytes > HEADERS_MAX {
+            let why = format!("the headers of its files have more than {HEADERS_MAX} bytes");
+            return Err(not_whole(&self.folder, why));
+        }
         let mut header = vec![0; begin as usize];
         file.read_exact_at(&mut header, 0).at(&path)?;
         let found: Metadata = serde_json::from_slice(&header[8..])

@@ -18,6 +18,10 @@ pub enum Encoding {
     Overwrite,
 }
 
+/// Largest memory of a change while it is unpacked, as a power of two. One that is packed at
+/// zstd's levels up to 19 needs no more.
+const WINDOW_LOG_MAX: u32 = 23;
+
 type Unpacked<'f> = BufReader<Decoder<'static, BufReader<Part<'f>>>>;
 
 enum Change<'f> {
@@ -44,7 +48,8 @@ pub(crate) struct Stage<'f> {
 
 fn unpack(packed: Part<'_>) -> io::Result<Unpacked<'_>> {
     let packed = BufReader::with_capacity(PIECE / 8, packed);
-    let decoder = Decoder::with_buffer(packed)?.single_frame();
+    let mut decoder = Decoder::with_buffer(packed)?.single_frame();
+    decoder.window_log_max(WINDOW_LOG_MAX)?;
     Ok(BufReader::with_capacity(PIECE / 8, decoder))
 }
 

@@ -34,6 +34,19 @@ pub enum StoreError {
     /// A version that is not there, or that needs one that is not.
     #[error("version {0} is not in the store; publish it, or name one that `history` lists")]
     Missing(u64),
+    /// The disk has no room.
+    #[error(
+        "{} needs {needed} bytes more, and its disk has {free} free; free some, or use a larger disk",
+        folder.display()
+    )]
+    NoRoom {
+        /// The folder.
+        folder: PathBuf,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that the disk has.
+        free: u64,
+    },
     /// A number that is too low.
     #[error(
         "version {version} can't be published after {newest}: numbers only rise, and nothing is \

@@ -37,7 +37,12 @@ pub(crate) fn open_to_write(path: &Path) -> Result<File> {
 
 /// Opens a regular file to read; links are followed.
 pub(crate) fn open_through_links(path: &Path) -> Result<File> {
-    is_regular(File::open(path).at(path)?, path)
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .at(path)?;
+    is_regular(file, path)
 }
 
 fn is_regular(file: File, path: &Path) -> Result<File> {
@@ -73,6 +78,22 @@ pub(crate) fn names_in(folder: &Path, names_max: usize) -> Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// Checks that the disk of a folder has room for this many bytes more.
+pub(crate) fn check_room(folder: &Path, needed: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(folder).map_err(io::Error::from);
+    let disk = disk.at(folder)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if needed <= free {
+        return Ok(());
+    }
+    let folder = folder.to_owned();
+    Err(StoreError::NoRoom {
+        folder,
+        needed,
+        free,
+    })
 }
 
 /// Makes changes to a folder's entries durable.
@@ -203,13 +224,15 @@ impl Lock {
 
     /// Takes a lock that others can have too. None if the folder can't be written to.
     pub(crate) fn share(path: &Path) -> Result<Option<Self>> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match lock_file(path) {
-                Ok(file) => file,
-                Err(StoreError::Io { .. }) => return Ok(None),
-                Err(other) => return Err(other),
-            },
-            found => found.at(path)?,
+        let file = match open(path) {
+            Err(StoreError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                match lock_file(path) {
+                    Ok(file) => file,
+                    Err(StoreError::Io { .. }) => return Ok(None),
+                    Err(other) => return Err(other),
+                }
+            }
+            found => found?,
         };
         file.lock_shared().at(path)?;
         Ok(Some(Self { _file: file }))
@@ -217,14 +240,20 @@ impl Lock {
 }
 
 fn lock_file(path: &Path) -> Result<File> {
+    // Others write to the store: a link must not have a file created elsewhere.
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).at(folder)?;
+        if folder.symlink_metadata().at(folder)?.is_symlink() {
+            return Err(io::Error::other("is a link")).at(folder);
+        }
     }
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .create(true)
         .truncate(false)
         .read(true)
         .write(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
         .open(path)
-        .at(path)
+        .at(path)?;
+    is_regular(file, path)
 }

@@ -4,7 +4,8 @@ use crate::checkpoint::{Checkpoint, Links, Place};
 use crate::checksum::Algorithm;
 use crate::error::{At, Result, StoreError, not_whole};
 use crate::files::{
-    Lock, copy_new, digest_of, names_in, open, open_to_write, remove_folder, rename, sync_folder,
+    Lock, check_room, copy_new, digest_of, names_in, open, open_to_write, remove_folder, rename,
+    sync_folder,
 };
 use crate::replay::{Chain, Made};
 use crate::stream::{Stream, wrong};
@@ -12,7 +13,7 @@ use crate::version::{folder_of, version_in};
 use crate::workers::each;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -143,6 +144,8 @@ impl Local {
     fn make(&self, chain: &Chain, folder: &Path) -> Result<Pulled> {
         let full = &chain.full.checkpoint;
         let is_new = lay_out(full, folder)?;
+        // A disk that fills up meanwhile would be full for all others too.
+        check_room(folder, missing_bytes(full, folder)?)?;
         let target = Checkpoint::open(folder, Links::Refused)?;
         let making = Making {
             chain,
@@ -262,6 +265,17 @@ fn lay_out(full: &Checkpoint, folder: &Path) -> Result<Vec<bool>> {
         is_new.push(true);
     }
     Ok(is_new)
+}
+
+/// Bytes of a checkpoint's tensors for which its files in a folder have no room on the disk yet.
+fn missing_bytes(full: &Checkpoint, folder: &Path) -> Result<u64> {
+    let mut missing: u64 = 0;
+    for shard in &full.shards {
+        let path = folder.join(&shard.name);
+        let has = 512 * path.symlink_metadata().at(&path)?.blocks();
+        missing = missing.saturating_add(shard.bytes.saturating_sub(has));
+    }
+    Ok(missing)
 }
 
 /// Whether a file other than a safetensors file is not here as it was published.

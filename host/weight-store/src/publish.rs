@@ -5,7 +5,7 @@ use crate::checksum::{Algorithm, Digest};
 use crate::delta::Encoding;
 use crate::encode::{Changed, Pair, write_delta, write_full};
 use crate::error::{At, Result, StoreError, not_whole};
-use crate::files::{Lock, digest_of, remove_folder, rename, sync_folder};
+use crate::files::{Lock, check_room, digest_of, remove_folder, rename, sync_folder};
 use crate::local::Local;
 use crate::replay::Chain;
 use crate::stream::Stream;
@@ -64,7 +64,7 @@ impl Stream {
     ) -> Result<Published> {
         fs::create_dir_all(self.folder()).at(self.folder())?;
         let _lock = Lock::take(&self.folder().join(".locks/publish"), "a publication")?;
-        if is_delta(folder)? {
+        if is_delta(folder, Links::Followed)? {
             return Err(not_whole(folder, "it is a delta"));
         }
         let new = Checkpoint::open(folder, Links::Followed)?;
@@ -118,6 +118,8 @@ impl Stream {
         algorithm: Algorithm,
     ) -> Result<Published> {
         let folder = self.new_folder()?;
+        let bytes = new.shards.iter().map(|shard| shard.bytes);
+        check_room(&folder, bytes.fold(0, u64::saturating_add))?;
         let written_bytes = write_full(&folder, new, algorithm)?;
         self.show(&folder, version)?;
         Ok(Published {

@@ -1,7 +1,7 @@
 //! A folder of versions.
 
 use crate::checkpoint::{FILES_MAX, Links};
-use crate::error::{At, Result, StoreError, damaged};
+use crate::error::{Result, StoreError, damaged};
 use crate::files::{digest_of, names_in};
 use crate::replay::{Chain, Made};
 use crate::version::{Full, Version, folder_of, version_in};
@@ -12,6 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+/// Most deltas that a version builds on. All are read at once, for each tensor that is made.
+const DELTAS_MAX: usize = 128;
+/// Bytes of the headers of these deltas, which are kept in memory.
+const HEADERS_MAX: u64 = 1 << 30;
 /// Most versions in a folder.
 const VERSIONS_MAX: usize = 100_000;
 
@@ -61,7 +65,8 @@ impl Stream {
         &self.folder
     }
 
-    pub(crate) fn folder_of(&self, version: u64) -> PathBuf {
+    /// Where a version is, once it was published.
+    pub fn folder_of(&self, version: u64) -> PathBuf {
         self.folder.join(folder_of(version))
     }
 
@@ -92,14 +97,22 @@ impl Stream {
 
     /// A version, with all that it builds on.
     pub(crate) fn chain(&self, version: u64) -> Result<Chain> {
-        let (mut deltas, mut at) = (Vec::new(), version);
+        let (mut deltas, mut at, mut headers) = (Vec::new(), version, 0);
         let full = loop {
             match self.open_version(at)? {
                 Version::Full(full) => break full,
                 Version::Delta(delta) => {
                     at = delta.base;
+                    headers += delta.checkpoint.header_bytes;
                     deltas.push(delta);
                 }
+            }
+            if deltas.len() > DELTAS_MAX || headers > HEADERS_MAX {
+                let why = format!(
+                    "it builds on more than {DELTAS_MAX} deltas, or their headers have more than \
+                     {HEADERS_MAX} bytes"
+                );
+                return Err(damaged(version, why));
             }
         };
         deltas.reverse();
@@ -117,18 +130,23 @@ impl Stream {
     /// All versions, with what is wrong with those that can't be read.
     pub fn history(&self) -> Result<Vec<VersionEntry>> {
         let versions = self.versions()?;
-        let entries = versions.iter().map(|version| self.entry(*version));
-        entries.collect()
+        Ok(versions
+            .iter()
+            .map(|version| self.entry(*version))
+            .collect())
     }
 
-    fn entry(&self, version: u64) -> Result<VersionEntry> {
+    fn entry(&self, version: u64) -> VersionEntry {
         let folder = self.folder_of(version);
         let (mut bytes, mut published_s) = (0, 0);
-        for name in names_in(&folder, FILES_MAX)? {
-            let path = folder.join(name);
-            let found = fs::symlink_metadata(&path).at(&path)?;
+        // What can't be read shows below as a problem.
+        for name in names_in(&folder, FILES_MAX).unwrap_or_default() {
+            let Ok(found) = fs::symlink_metadata(folder.join(name)) else {
+                continue;
+            };
             bytes += found.len();
-            let modified = found.modified().at(&path)?.duration_since(UNIX_EPOCH);
+            let modified = found.modified().ok();
+            let modified = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             published_s = published_s.max(modified.map_or(0, |since| since.as_secs()));
         }
         let (base, tensors, problem) = match self.open_version(version) {
@@ -139,14 +157,14 @@ impl Stream {
             }
             Err(error) => (None, 0, Some(error.to_string())),
         };
-        Ok(VersionEntry {
+        VersionEntry {
             version,
             base,
             tensors,
             bytes,
             published_s,
             problem,
-        })
+        }
     }
 
     /// Reads a version as a whole and compares each checksum. Returns its number of tensors.

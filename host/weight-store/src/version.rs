@@ -114,19 +114,19 @@ impl DeltaNotes {
 }
 
 /// Whether the index in a folder says that it is a delta.
-pub(crate) fn is_delta(folder: &Path) -> Result<bool> {
-    Ok(index_of(folder)?.is_some_and(|index| {
+pub(crate) fn is_delta(folder: &Path, links: Links) -> Result<bool> {
+    Ok(index_of(folder, links)?.is_some_and(|index| {
         let index: Option<AnyIndex> = serde_json::from_slice(&index).ok();
         index.is_some_and(|index| index.metadata.contains_key("delta_encoding"))
     }))
 }
 
-fn index_of(folder: &Path) -> Result<Option<Vec<u8>>> {
+fn index_of(folder: &Path, links: Links) -> Result<Option<Vec<u8>>> {
     let path = folder.join(INDEX);
     if !path.exists() {
         return Ok(None);
     }
-    read_small(&crate::files::open_through_links(&path)?, &path, INDEX_MAX).map(Some)
+    read_small(&links.open(&path)?, &path, INDEX_MAX).map(Some)
 }
 
 impl Version {
@@ -138,10 +138,11 @@ impl Version {
             }
             other => other,
         };
-        if !folder.is_dir() {
+        // A link may lead to what another job stored.
+        if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             return Err(StoreError::Missing(version));
         }
-        if is_delta(folder)? {
+        if is_delta(folder, Links::Refused)? {
             return Delta::open(folder, version)
                 .map_err(as_damaged)
                 .map(Self::Delta);
@@ -182,7 +183,7 @@ impl Full {
 
 impl Delta {
     fn open(folder: &Path, version: u64) -> Result<Self> {
-        let index = index_of(folder)?.unwrap_or_default();
+        let index = index_of(folder, Links::Refused)?.unwrap_or_default();
         let index: DeltaIndex = serde_json::from_slice(&index)
             .map_err(|error| damaged(version, format!("its index: {error}")))?;
         let notes = index.metadata;
