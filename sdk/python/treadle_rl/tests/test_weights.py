@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from checkpoints import random_tensors, write, write_delta, write_file
 
 from treadle_rl import AsyncClient, Client, NotReady, NotServing, TreadleError, Version
-from treadle_rl._checkpoint import Checkpoint, CheckpointError, buckets_of
+from treadle_rl._checkpoint import INDEX, Checkpoint, CheckpointError, buckets_of
 
 
 def version(number: int) -> dict[str, Any]:
@@ -147,6 +148,17 @@ def test_history_reads_the_store(tmp_path: Path) -> None:
         assert "version 4, which it builds on" in str(found[3].problem)
         assert all(v.bytes > 0 and v.published_s > 0 for v in found)
         assert weights.history(lineage=0) == []
+        # What others left in the store does not hide the other versions.
+        (lineage / "weight_v000006").write_text("no folder")
+        (lineage / "weight_v000007").mkdir()
+        index = {"metadata": {"delta_encoding": "xor", "base_version": "two"}, "weight_map": {}}
+        (lineage / "weight_v000007" / INDEX).write_text(json.dumps(index))
+        (lineage / "weight_v000008").mkdir()
+        os.mkfifo(lineage / "weight_v000008" / INDEX)
+        problems = [str(v.problem) for v in weights.history()[4:]]
+        assert "Not a directory" in problems[0]
+        assert "no number as `base_version`" in problems[1]
+        assert "not a regular file" in problems[2]
 
 
 def test_the_asynchronous_client_does_the_same(tmp_path: Path) -> None:
@@ -197,10 +209,12 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="in two files"):
             Checkpoint.open(folder)
     for name in ("../m.safetensors", "gone.safetensors"):
-        (folder / "model.safetensors.index.json").write_text(
-            json.dumps({"weight_map": {"a": name}})
-        )
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
         with pytest.raises(CheckpointError, match="no file there|can't be read"):
+            Checkpoint.open(folder)
+    for wrong in ([], {"weight_map": []}, {"metadata": 1}, {"weight_map": {"a": ["m"]}}):
+        (folder / INDEX).write_text(json.dumps(wrong))
+        with pytest.raises(CheckpointError, match="no index|no text"):
             Checkpoint.open(folder)
 
 

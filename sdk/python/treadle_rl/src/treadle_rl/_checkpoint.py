@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 INDEX = "model.safetensors.index.json"
+INDEX_BYTES_MAX = 256 << 20
+"""Largest index."""
 HEADER_BYTES_MAX = 100_000_000
 """Largest header, which is the bound of the library safetensors."""
 ALIGNMENT = 256
@@ -68,7 +71,7 @@ class Checkpoint:
             raise CheckpointError(f"{folder} has a tensor in two files")
         if lost := sorted(set(named or ()) - names):
             raise CheckpointError(f"{folder} lacks tensor `{lost[0]}`, which its index names")
-        base = int(notes["base_version"]) if "delta_encoding" in notes else None
+        base = _base(folder, notes) if "delta_encoding" in notes else None
         return Checkpoint(folder, base, tuple(tensors))
 
 
@@ -77,12 +80,37 @@ def _index(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        index = json.loads(path.read_bytes())
-    except ValueError as error:
+        with _opened(path) as file:
+            text = file.read(INDEX_BYTES_MAX + 1)
+        index = json.loads(text)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is no JSON: {error}") from error
-    if not isinstance(index, dict):
+    if len(text) > INDEX_BYTES_MAX:
+        raise CheckpointError(f"{path} has more than {INDEX_BYTES_MAX} bytes")
+    names = index.get("weight_map", {}) if isinstance(index, dict) else None
+    notes = index.get("metadata") or {} if isinstance(index, dict) else None
+    if not isinstance(notes, dict) or not isinstance(names, dict):
         raise CheckpointError(f"{path} is no index of safetensors files")
-    return index
+    if not all(isinstance(name, str) for name in names.values()):
+        raise CheckpointError(f"{path} names a file that is no text")
+    found: dict[str, Any] = index
+    return found
+
+
+def _base(folder: Path, notes: dict[str, Any]) -> int:
+    try:
+        return int(notes["base_version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the index in {folder} has no number as `base_version`") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Opens a file; a pipe would have its reader wait for the other end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CheckpointError(f"{path} is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _plain(folder: Path, name: str) -> str:
@@ -94,7 +122,7 @@ def _plain(folder: Path, name: str) -> str:
 def _tensors(path: Path) -> list[Tensor]:
     """The tensors of a file, in the order of their bytes."""
     try:
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if length > HEADER_BYTES_MAX or 8 + length > size:

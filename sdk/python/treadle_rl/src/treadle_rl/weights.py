@@ -202,16 +202,17 @@ def history_of(store: Store, lineage: int | None) -> list[StoredVersion]:
 
 def _stored(version: int, folder: Path, bases: dict[int, int | None]) -> StoredVersion:
     """A version; `bases` has the older ones that can be read."""
-    stats = [path.lstat() for path in folder.iterdir()]
-    size, published = (
-        sum(s.st_size for s in stats),
-        max((int(s.st_mtime) for s in stats), default=0),
-    )
+    size, published = 0, 0
     try:
+        stats = [path.lstat() for path in folder.iterdir()]
+        size, published = (
+            sum(s.st_size for s in stats),
+            max((int(s.st_mtime) for s in stats), default=0),
+        )
         found = Checkpoint.open(folder)
         if found.base is not None and found.base not in bases:
             raise CheckpointError(f"version {found.base}, which it builds on, can't be read")
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
         return StoredVersion(version, None, 0, size, published, str(error))
     bases[version] = found.base
     return StoredVersion(version, found.base, len(found.tensors), size, published, None)
