@@ -52,6 +52,7 @@ async fn gateway_tuned(tune: impl FnOnce(&mut Config)) -> Fixture {
         url,
         kind: Some(EngineChoice::Auto),
         capacity_tokens: None,
+        class: None,
         profile: None,
     };
     let mut fixture = Fixture::tuned(0, 0, |config| {

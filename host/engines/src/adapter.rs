@@ -390,7 +390,10 @@ mod tests {
         );
         assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
         for gpus in [0, GPUS_MAX + 1] {
-            let error = declared.clone().on_gpus(Some(gpus)).expect_err("it is refused");
+            let error = declared
+                .clone()
+                .on_gpus(Some(gpus))
+                .expect_err("it is refused");
             assert_eq!(error.param.as_deref(), Some("gpus"), "{error:?}");
         }
     }

@@ -59,6 +59,7 @@ impl Engines {
             url: server.url().to_owned(),
             kind: Some(EngineChoice::Llamacpp),
             capacity_tokens: Some(self.capacity_tokens),
+            class: None,
             profile: None,
         };
         config.engines.endpoints = self.servers.iter().map(endpoint).collect();
