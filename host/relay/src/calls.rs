@@ -10,11 +10,11 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use treadle_auth::{Auth, Caller, Change};
 use treadle_core::PublishError;
 use treadle_core::weights::{
-    Answer, Call, Extent, Holding, Phase, State, TrainerCall, Weights, WeightsError, WeightsEvent,
+    Answer, Call, Holding, Phase, State, TrainerCall, Weights, WeightsError, WeightsEvent,
 };
 use treadle_http::{Upstream, UpstreamError};
 use treadle_model::{ClientName, EngineKind, WorkerId, endpoint_of};
@@ -26,6 +26,8 @@ use treadle_wire::{ErrorBody, ErrorCode};
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How often an engine that proves what it has is looked at, if nothing is heard of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked whether an engine is lost that is being called.
+const LOOK_FOR_LOSS: Duration = Duration::from_secs(1);
 
 /// A job's run, as far as calls to its engines concern it.
 #[derive(Clone)]
@@ -52,8 +54,9 @@ pub(crate) struct Engine {
 struct Known {
     phase: Phase,
     is_paused_by_treadle: bool,
-    /// An update has begun there and has not ended.
-    is_open: bool,
+    /// An update may have begun there and not ended.
+    may_be_open: bool,
+    waits_for_cuts: bool,
     cause: String,
     version: Option<Weights>,
 }
@@ -64,7 +67,8 @@ impl Known {
         Self {
             phase: holding.phase,
             is_paused_by_treadle: trainer.is_some_and(|trainer| trainer.paused_by_treadle),
-            is_open: trainer.is_some_and(|trainer| trainer.extent == Extent::Open),
+            may_be_open: holding.may_be_open(),
+            waits_for_cuts: holding.cuts_until.is_some(),
             cause: holding.cause.clone().unwrap_or_default().into(),
             version: holding.held.clone(),
         }
@@ -161,10 +165,12 @@ impl Run {
             Some(TrainerCall::Resume) => self.resume(engine, Some(relayed)).await,
             Some(call) => {
                 self.begin_paused(engine, call, all).await?;
-                if *call == TrainerCall::Begin {
-                    self.abandon(engine).await?;
+                match call {
+                    TrainerCall::Begin => self.abandon(engine).await?,
+                    TrainerCall::Pause { .. } => self.await_cuts(engine).await?,
+                    _ => {}
                 }
-                let reply = self.send(engine, relayed).await;
+                let reply = self.send_while_there(engine, relayed).await;
                 let reply = reply.corrected();
                 self.ended(engine, reply.meaning(call)).await?;
                 self.resume_own(engine, call, reply).await
@@ -208,6 +214,20 @@ impl Run {
         ended.map_err(|error| refusal(&error))
     }
 
+    /// Waits until steps that were cut have ended: some engines crash if a request is aborted while
+    /// they are paused.
+    async fn await_cuts(&self, engine: &Engine) -> Result<(), Reply> {
+        let mut changes = self.driver.training_changes();
+        loop {
+            changes.mark_unchanged();
+            let known = self.known(engine.worker).await?;
+            if known.is_none_or(|known| !known.waits_for_cuts) {
+                return Ok(());
+            }
+            let _ = timeout(LOOK_AGAIN, changes.changed()).await;
+        }
+    }
+
     /// Records a call that is about to be made. treadle pauses an engine that its trainer did not,
     /// if the call shows when the update ends.
     async fn begin_paused(
@@ -225,6 +245,7 @@ impl Run {
         let pause = TrainerCall::Pause { own: true };
         let begun = self.begin(engine, &pause, all).await?;
         begun.map_err(|error| refusal(&error))?;
+        self.await_cuts(engine).await?;
         let answer = self.pause(engine).await;
         self.ended(engine, answer.clone()).await?;
         if let Answer::Refused { cause } | Answer::Failed { cause } = answer {
@@ -235,11 +256,11 @@ impl Run {
         begun.map_err(|error| refusal(&error))
     }
 
-    /// Ends an update that its trainer gave up: engines begin no other before. What comes of it does
-    /// not matter, because all weights are sent again.
+    /// Ends an update that its trainer gave up, or that broke off: engines begin no other before.
+    /// What comes of it does not matter, because all weights are sent again.
     async fn abandon(&self, engine: &Engine) -> Result<(), Reply> {
         let known = self.known(engine.worker).await?;
-        if known.is_some_and(|known| known.is_open) {
+        if known.is_some_and(|known| known.may_be_open) {
             let path = match engine.kind {
                 EngineKind::Sglang => "/end_weight_update",
                 _ => "/finish_weight_update",
@@ -352,6 +373,24 @@ impl Run {
             after: json!({"worker": engine.worker.0, "version": version}),
         };
         self.auth.audit.note(&self.caller, change).await;
+    }
+
+    /// Makes a call that no other may overtake. It is given up once its engine is lost: there may
+    /// never be an answer then.
+    async fn send_while_there(&self, engine: &Engine, relayed: &Relayed) -> Reply {
+        let lost = async {
+            let answers = async || self.driver.worker(engine.worker).await;
+            while let Ok(Some(worker)) = answers().await
+                && worker.is_healthy()
+            {
+                sleep(LOOK_FOR_LOSS).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            reply = self.send(engine, relayed) => reply,
+            () = lost => Reply::lost("the engine stopped answering"),
+        }
     }
 
     /// Makes the call itself, once and without a timeout: a transfer takes as long as it takes.

@@ -214,13 +214,14 @@ impl EndedUpdateView {
 }
 
 impl HoldingView {
-    fn of(worker: WorkerId, holding: &Holding, fenced: bool) -> Self {
+    fn of(worker: WorkerId, holding: &Holding, state: &Weighed) -> Self {
+        let cause = state.why_fenced(worker).or(holding.cause.clone());
         Self {
             worker: worker.0,
             state: holding.state_name(),
             held: holding.held.as_ref().map(WeightsView::of),
-            fenced,
-            cause: holding.cause.as_deref().map(str::to_owned),
+            fenced: state.fenced.contains(&worker),
+            cause: cause.map(Into::into),
             call: holding.call.map(|pending| pending.call.as_str()),
         }
     }
@@ -236,9 +237,7 @@ impl JobWeightsView {
             update: job.update.as_ref().map(UpdateView::of),
             last: job.last.as_ref().map(EndedUpdateView::of),
             workers: workers
-                .map(|(worker, holding)| {
-                    HoldingView::of(worker, holding, state.fenced.contains(&worker))
-                })
+                .map(|(worker, holding)| HoldingView::of(worker, holding, state))
                 .collect(),
         })
     }

@@ -6,7 +6,7 @@
 //! goes on with the others. A torn engine gets steps again after an update of all its weights.
 
 use crate::holding::{Holding, Phase, Progress};
-use crate::job::{JobWeights, Stage, Update, compare};
+use crate::job::{JobWeights, Stage, Update, compare, is_before_pause};
 use crate::trainer::TrainerCall;
 use crate::{Answer, Call, Checksums, Engines, State, UpdatePlan, Weights};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,13 @@ impl JobWeights {
         if let Some(serving) = serving.filter(|s| !name.is_empty() && *s.name == *name) {
             return serving.clone();
         }
-        let last = serving.map_or(0, |serving| serving.version);
-        let number = name.parse().ok().filter(|number| *number > last);
+        let last = serving.map(|serving| serving.version);
+        let is_new = |number: &u64| last.is_none_or(|last| *number > last);
+        let number = name.parse().ok().filter(is_new);
+        let next = last.map_or(1, |last| last.saturating_add(1));
         Weights {
             lineage,
-            version: number.unwrap_or(last.saturating_add(1)),
+            version: number.unwrap_or(next),
             name: name.into(),
             folder: "".into(),
         }
@@ -35,6 +37,8 @@ impl JobWeights {
         let serving = self.serving.as_ref();
         let loading = holding.loading.as_ref().or(serving);
         let (call, weights) = match holding.phase {
+            // With what it came with: which version is named then does not matter to a resume.
+            Phase::Resuming if loading.is_none() => return Some((Call::Resume, self.named(0, ""))),
             Phase::Unknown => (Call::Verify, serving),
             Phase::Verifying => (Call::Verify, loading),
             Phase::Clearing => (Call::Clear, loading),
@@ -146,7 +150,20 @@ impl State {
         if let Some((update, holding)) = update.zip(self.holdings.get_mut(&worker)) {
             update.workers.insert(worker);
             update.behind.remove(&worker);
+            let is_new = is_before_pause(holding.phase);
             holding.called(by.call, &update.weights, now);
+            if is_new && matches!(by.call, TrainerCall::Pause { .. }) {
+                holding.may_pause(engines.ends_steps(worker), now);
+            }
+        }
+    }
+
+    /// Lets trainers' pauses be made once steps that were cut have ended, or at the latest.
+    pub(crate) fn await_cuts(&mut self, engines: &dyn Engines, now: Timestamp) {
+        for (worker, holding) in &mut self.holdings {
+            if holding.is_called() && holding.cuts_until.is_some() {
+                holding.may_pause(engines.ends_steps(*worker), now);
+            }
         }
     }
 
@@ -194,13 +211,18 @@ impl State {
         answer: &Answer,
         now: Timestamp,
     ) {
-        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
-        let holding = self.holdings.get_mut(&worker);
-        let Some((update, holding)) = update.zip(holding) else {
+        let Some(holding) = self.holdings.get_mut(&worker) else {
             return;
         };
-        let is_own = update.workers.contains(&worker) && *holding.job == *name;
-        if !is_own || holding.answered(answer, &update.weights, now) == Progress::On {
+        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
+        let update = update.filter(|update| update.workers.contains(&worker));
+        let update = update.filter(|_| *holding.job == *name);
+        let Some(update) = update else {
+            // The call outlived the update that it belonged to.
+            holding.outlived(now);
+            return;
+        };
+        if holding.answered(answer, &update.weights, now) == Progress::On {
             return;
         }
         let cause = holding.cause.clone().unwrap_or_default();
@@ -229,9 +251,12 @@ impl State {
         let own: Vec<(WorkerId, &Holding)> = own
             .filter_map(|worker| Some((*worker, self.holdings.get(worker)?)))
             .collect();
-        let proves =
-            |holding: &Holding| matches!(holding.phase, Phase::Verifying | Phase::Clearing);
-        if !own.iter().any(|(_, holding)| proves(holding)) {
+        // A single engine has nothing to be compared with.
+        let will_prove = |holding: &Holding| {
+            let proves = matches!(holding.phase, Phase::Verifying | Phase::Clearing);
+            proves || holding.is_called()
+        };
+        if !own.iter().any(|(_, holding)| will_prove(holding)) {
             let resuming = own.into_iter().filter(|(_, holding)| {
                 let is_own = holding.loading.as_ref() == Some(&update.weights);
                 holding.phase == Phase::Resuming && is_own

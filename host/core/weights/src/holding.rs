@@ -11,6 +11,10 @@ const TRIES_MAX: u8 = 3;
 /// Pause before an engine that could not be loaded is tried again, at first and at most.
 const BACKOFF: Span = Span::from_secs(5);
 const BACKOFF_MAX: Span = Span::from_secs(300);
+/// How long steps that were cut are waited for before a pause.
+pub(crate) const CUTS_WAIT: Span = Span::from_secs(10);
+/// Why an engine is torn whose checksum is not that of most others.
+pub(crate) const OTHER_CHECKSUM: &str = "its checksum differs from that of other engines";
 
 /// How far an engine is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -69,6 +73,10 @@ pub struct Holding {
     pub failures: u8,
     /// It is not called before then.
     pub rests_until: Timestamp,
+    /// It is not paused before then, unless the steps that were cut end there sooner: some engines
+    /// crash if a request is aborted while they are paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuts_until: Option<Timestamp>,
 }
 
 /// A call that has not ended.
@@ -107,12 +115,29 @@ impl Holding {
             trainer: None,
             failures: 0,
             rests_until: now,
+            cuts_until: None,
         }
     }
 
     /// Whether it serves this version; `None` is what it came with.
     pub fn serves(&self, weights: Option<&Weights>) -> bool {
         self.phase == Phase::Held && self.held.as_ref() == weights
+    }
+
+    /// Whether it may be paused: the steps that were cut have ended there, or had their time.
+    pub(crate) fn may_pause(&mut self, ends_steps: bool, now: Timestamp) -> bool {
+        let until = *self.cuts_until.get_or_insert(now + CUTS_WAIT);
+        let may = !ends_steps || now >= until;
+        if may {
+            self.cuts_until = None;
+        }
+        may
+    }
+
+    /// Whether an update by its trainer may have begun at the engine and not ended there: engines
+    /// begin no other one before.
+    pub fn may_be_open(&self) -> bool {
+        !self.sound
     }
 
     /// A display name of how far it is.
@@ -130,6 +155,7 @@ impl Holding {
     }
 
     pub(crate) fn come_to(&mut self, phase: Phase, now: Timestamp) {
+        self.cuts_until = None;
         if self.phase != phase {
             (self.phase, self.since) = (phase, now);
         }
@@ -142,7 +168,13 @@ impl Holding {
         (self.loading, self.checksum, self.confirmed) = (None, None, false);
         self.sound = false;
         (self.call, self.ready, self.failures) = (None, false, 0);
-        (self.trainer, self.rests_until) = (None, now);
+        self.rests_until = now;
+        // No other call is made before the one that is under way has ended.
+        let trainer = self.trainer.take().filter(|trainer| trainer.call.is_some());
+        self.trainer = trainer.map(|trainer| Trainer {
+            call: trainer.call,
+            ..Trainer::default()
+        });
     }
 
     pub(crate) fn tear(&mut self, cause: &str, now: Timestamp) -> Progress {
@@ -270,12 +302,12 @@ impl Holding {
         };
         if let Some(name) = name.filter(|name| **name != *wanted.name) {
             let cause = format!("it reports version `{name}` instead of `{}`", wanted.name);
-            return self.not_proven(&cause, now);
+            return self.not_proven(&self.after_loss(&cause), now);
         }
         let expected = checksum.and_then(|sum| known.get(&sum.layout));
         let differs = checksum.zip(expected);
         if differs.is_some_and(|(sum, expected)| sum.value != *expected) {
-            return self.not_proven("its checksum differs from that of other engines", now);
+            return self.not_proven(&self.after_loss(OTHER_CHECKSUM), now);
         }
         let is_asked = self.phase != Phase::Verifying;
         if !self.confirmed && (checksum.is_none() || is_asked && expected.is_none()) {
@@ -286,6 +318,14 @@ impl Holding {
         self.checksum = checksum.cloned();
         self.come_to(Phase::Clearing, now);
         Progress::On
+    }
+
+    /// A cause, after that of a load whose answer was lost: it is what began the doubt.
+    pub(crate) fn after_loss(&self, cause: &str) -> String {
+        match &self.cause {
+            Some(lost) if !self.confirmed => format!("{lost}; {cause}"),
+            _ => cause.to_owned(),
+        }
     }
 
     fn not_proven(&mut self, cause: &str, now: Timestamp) -> Progress {

@@ -1,14 +1,11 @@
 //! The weights of one job: what serves, and the update that is under way.
 
 use crate::event::UpdatePlan;
-use crate::holding::{Holding, Phase};
+use crate::holding::{CUTS_WAIT, Holding, Phase};
 use crate::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Span, Timestamp, WorkerId};
-
-/// How long steps that were cut are waited for, while no step begins.
-const CUTS_WAIT: Span = Span::from_secs(10);
 
 /// How far an update is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]

@@ -199,6 +199,7 @@ impl Machine for WeightsMachine {
             self.touched.extend(self.state.jobs.keys().cloned());
         }
         self.touched.extend(self.state.cutting());
+        self.state.await_cuts(engines, self.now);
         if self.touched.is_empty() {
             return;
         }

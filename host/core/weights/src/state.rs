@@ -31,6 +31,30 @@ impl State {
         self.holdings.get(&worker)
     }
 
+    /// Why an engine gets no steps because of its weights, in words; `None` if it gets them.
+    pub fn why_fenced(&self, worker: WorkerId) -> Option<Box<str>> {
+        let fenced = self.fenced.contains(&worker);
+        let holding = self.holdings.get(&worker).filter(|_| fenced)?;
+        let is_doubted = matches!(holding.phase, Phase::Torn | Phase::Unknown);
+        if is_doubted || holding.cause.is_some() {
+            return holding.cause.clone();
+        }
+        let Some(job) = self.jobs.get(&holding.job) else {
+            return Some("its job was released before it proved what it has; restart it".into());
+        };
+        let update = job.update.as_ref();
+        if let Some(update) = update.filter(|update| update.workers.contains(&worker)) {
+            let version = update.weights.version;
+            return Some(format!("it takes part in the update to version {version}").into());
+        }
+        if job.went_back {
+            return Some("the run went back to a checkpoint; publish its version".into());
+        }
+        let serving = job.serving.as_ref().filter(|s| !holding.serves(Some(s)))?;
+        let version = serving.version;
+        Some(format!("version {version} is in service, which it has not loaded yet").into())
+    }
+
     /// Whether a job's trainer drives the updates of its engines.
     pub fn is_driven(&self, job: &str) -> bool {
         self.jobs.get(job).is_some_and(|job| job.driven)
@@ -262,13 +286,16 @@ impl State {
         }
     }
 
-    /// Jobs whose updates wait for steps that were cut.
+    /// Jobs whose updates or engines wait for steps that were cut.
     pub(crate) fn cutting(&self) -> impl Iterator<Item = Box<str>> {
         let cutting = self.jobs.iter().filter(|(_, job)| {
             let update = job.update.as_ref();
             update.is_some_and(|update| update.stage == Stage::Cutting)
         });
-        cutting.map(|(name, _)| name.clone())
+        let pausing = self.holdings.values();
+        let pausing = pausing.filter(|holding| holding.cuts_until.is_some());
+        let pausing = pausing.map(|holding| holding.job.clone());
+        cutting.map(|(name, _)| name.clone()).chain(pausing)
     }
 
     /// Engines that begin or cease to get steps. Those of a job that was released serve what they
@@ -305,13 +332,17 @@ impl State {
         let own = self.holdings.iter_mut().filter(|(_, h)| *h.job == *name);
         let mut commands = Vec::new();
         for (worker, holding) in own {
-            let is_free = holding.call.is_none() && holding.rests_until <= now;
+            let is_free = holding.call.is_none() && !holding.is_called();
+            let is_free = is_free && holding.rests_until <= now;
             if !is_free || !engines.answers(*worker) {
                 continue;
             }
             let Some((call, weights)) = job.next_call(*worker, holding) else {
                 continue;
             };
+            if call == Call::Pause && !holding.may_pause(engines.ends_steps(*worker), now) {
+                continue;
+            }
             self.calls += 1;
             commands.push(holding.begin(call, weights, name, *worker, self.calls));
         }
@@ -323,6 +354,10 @@ impl State {
         let updates = self.jobs.values().filter_map(|job| job.update.as_ref());
         let waits = updates.filter_map(Update::waits_until);
         let rests = self.holdings.values().map(|holding| holding.rests_until);
-        waits.chain(rests).filter(|at| *at > now).min()
+        let cuts = self
+            .holdings
+            .values()
+            .filter_map(|holding| holding.cuts_until);
+        waits.chain(rests).chain(cuts).filter(|at| *at > now).min()
     }
 }

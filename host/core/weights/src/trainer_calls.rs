@@ -36,12 +36,30 @@ impl Holding {
             TrainerCall::Begin
             | TrainerCall::Part { .. }
             | TrainerCall::End { .. }
-            | TrainerCall::Load { .. } => self.loading = None,
+            | TrainerCall::Load { .. } => {}
         }
+        // What it was to prove, it need not: the update may go on with another version.
+        self.loading = None;
         trainer.call = Some(call.clone());
         // What it is asked meanwhile says nothing about what it will have.
         (self.call, self.ready) = (None, false);
         self.come_to(Phase::Paused, now);
+    }
+
+    /// Whether a trainer's call is under way: what the engine is told meanwhile comes after it.
+    pub(crate) fn is_called(&self) -> bool {
+        self.trainer.as_ref().is_some_and(|t| t.call.is_some())
+    }
+
+    /// A trainer's call ended after its update was over for the engine: what it did is not known.
+    pub(crate) fn outlived(&mut self, now: Timestamp) {
+        if !self.is_called() {
+            return;
+        }
+        let cause = self.cause.take();
+        let cause = cause.unwrap_or_else(|| "its update ended before a trainer's call did".into());
+        self.trainer = None;
+        self.tear(&cause, now);
     }
 
     /// A trainer's call ended.
@@ -57,7 +75,9 @@ impl Holding {
         let Some(call) = trainer.call.take() else {
             return Progress::On;
         };
+        self.cuts_until = None;
         let is_refused = matches!(answer, Answer::Refused { .. });
+        let is_whole = self.sound && trainer.extent == Extent::Nothing;
         let cause = match answer {
             Answer::Refused { cause } | Answer::Failed { cause } => {
                 format!("a trainer's call failed: {cause}")
@@ -65,13 +85,18 @@ impl Holding {
             Answer::Done | Answer::Reports { .. } => return self.carried_out(&call, weights, now),
         };
         match call {
-            // It may be paused: only a resume shows that it generates.
-            TrainerCall::Pause { .. } if !is_refused => Progress::On,
-            // It generates on with what it has, unless it was paused before.
-            TrainerCall::Pause { .. } if self.sound && trainer.extent == Extent::Nothing => {
+            // It generates on with what it has, or does once it is resumed: the trainer does not do
+            // that to an engine that treadle was to pause for it.
+            TrainerCall::Pause { own } if is_whole && (own || is_refused) => {
                 trainer.resumes = true;
                 self.loading = self.held.clone();
+                self.cause = Some(cause.into());
                 self.come_to(Phase::Resuming, now);
+                Progress::On
+            }
+            // It may be paused: only a resume shows that it generates.
+            TrainerCall::Pause { .. } if !is_refused => {
+                self.cause = Some(cause.into());
                 Progress::On
             }
             TrainerCall::Begin | TrainerCall::Load { .. } | TrainerCall::Part { .. }

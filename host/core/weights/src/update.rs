@@ -3,7 +3,7 @@
 use crate::Engines;
 use crate::call::Call;
 use crate::command::WeightsCommand;
-use crate::holding::{Holding, PendingCall, Phase};
+use crate::holding::{Holding, OTHER_CHECKSUM, PendingCall, Phase};
 use crate::job::{EndedUpdate, JobWeights, Stage, Update, compare, is_before_pause};
 use crate::state::State;
 use crate::version::{Checksums, Weights};
@@ -162,10 +162,17 @@ impl State {
     }
 
     fn cut(&mut self, name: &str, engines: &dyn Engines, now: Timestamp) -> Option<Weights> {
-        let update = self.update(name)?;
+        let update = self.jobs.get_mut(name)?.update.as_mut()?;
         let is_late = update.waits_until().is_some_and(|until| now >= until);
         if is_late || !update.workers.iter().any(|w| engines.ends_steps(*w)) {
             update.stage = Stage::Loading;
+            let turn = if update.plan.rolling { 1 } else { usize::MAX };
+            for worker in update.workers.iter().take(turn).filter(|_| is_late) {
+                // Its steps had their time.
+                if let Some(holding) = self.holdings.get_mut(worker) {
+                    holding.cuts_until = Some(now);
+                }
+            }
         }
         None
     }
@@ -210,11 +217,11 @@ impl State {
             update.checksums.extend(agreed);
         }
         for worker in differing {
-            let cause = "its checksum differs from that of other engines";
             if let Some(holding) = self.holdings.get_mut(&worker) {
-                holding.tear(cause, now);
+                let cause = holding.after_loss(OTHER_CHECKSUM);
+                holding.tear(&cause, now);
+                self.leave_behind(name, worker, cause.into());
             }
-            self.leave_behind(name, worker, cause.into());
         }
     }
 

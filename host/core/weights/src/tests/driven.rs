@@ -19,15 +19,7 @@ impl Fleet {
     /// Passes a trainer's call on, as the relay does.
     fn trainer(&mut self, worker: u32, call: &TrainerCall) -> Result<Answer, WeightsError> {
         let worker = WorkerId(worker);
-        let called = WeightsEvent::WeightsRelayed {
-            job: "job".into(),
-            worker,
-            lineage: 0,
-            all: true,
-            call: call.clone(),
-        };
-        self.machine.check(&called, &self.engines)?;
-        self.event(&called);
+        self.call(worker, call)?;
         if *call == TrainerCall::Resume {
             return Ok(Answer::Done);
         }
@@ -37,12 +29,30 @@ impl Fleet {
             self.pending.clear();
             self.settle();
         }
+        self.answer(worker, &answer);
+        Ok(answer)
+    }
+
+    /// A call is about to be passed on.
+    fn call(&mut self, worker: WorkerId, call: &TrainerCall) -> Result<(), WeightsError> {
+        let called = WeightsEvent::WeightsRelayed {
+            job: "job".into(),
+            worker,
+            lineage: 0,
+            all: true,
+            call: call.clone(),
+        };
+        self.machine.check(&called, &self.engines)?;
+        self.event(&called);
+        Ok(())
+    }
+
+    fn answer(&mut self, worker: WorkerId, answer: &Answer) {
         self.event(&WeightsEvent::WeightsRelayEnded {
             job: "job".into(),
             worker,
             answer: answer.clone(),
         });
-        Ok(answer)
     }
 
     /// What an engine does with a trainer's call: parts make a mixture until their end.
@@ -302,5 +312,184 @@ fn an_engine_that_restarts_waits_for_its_trainer() {
     }
     fleet.run_until(|fleet| fleet.has(1, "1"));
     fleet.round("2", true);
+    fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
+}
+
+fn failed() -> Answer {
+    let cause = "no answer within 600 s".into();
+    Answer::Failed { cause }
+}
+
+/// Some engines crash if a request is aborted while they are paused.
+#[test]
+fn a_trainers_pause_waits_for_steps_that_were_cut() {
+    let mut fleet = Fleet::driven(2);
+    let (worker, other) = (WorkerId(0), WorkerId(1));
+    fleet.engines.get_mut(&worker).expect("is there").cut = 1;
+    for worker in [worker, other] {
+        fleet.call(worker, &PAUSE).expect("may pause");
+    }
+    assert!(fleet.is_fenced(0), "no step begins meanwhile");
+    let until = fleet.holding(0).cuts_until.expect("it waits");
+    assert_eq!(fleet.holding(1).cuts_until, None, "nothing was cut");
+    assert_eq!(fleet.machine.next_deadline(), Some(until));
+    fleet.engines.get_mut(&worker).expect("is there").cut = 0;
+    fleet.settle();
+    assert_eq!(fleet.holding(0).cuts_until, None, "they have ended");
+    // They may never end.
+    let mut fleet = Fleet::driven(1);
+    fleet.engines.get_mut(&worker).expect("is there").cut = 1;
+    fleet.call(worker, &PAUSE).expect("may pause");
+    fleet.now = fleet.machine.next_deadline().expect("it waits for a time");
+    fleet.machine.advance(fleet.now);
+    fleet.machine.daemon(&DaemonEvent::TimerFired);
+    fleet.settle();
+    assert_eq!(fleet.holding(0).cuts_until, None);
+}
+
+#[test]
+fn an_engine_that_treadle_could_not_pause_for_its_trainer_generates_again() {
+    let mut fleet = Fleet::driven(2);
+    let worker = WorkerId(0);
+    let pause = TrainerCall::Pause { own: true };
+    fleet.call(worker, &pause).expect("may pause");
+    fleet.answer(worker, &failed());
+    let why = fleet.machine.state().why_fenced(worker).expect("is fenced");
+    assert!(why.contains("no answer within 600 s"), "{why}");
+    fleet.run_until(|fleet| !fleet.is_fenced(0));
+    assert!(fleet.holding(0).serves(None), "what it came with");
+    assert!(fleet.job().update.is_none());
+}
+
+/// Its job was released while it was to generate again, and a trainer drives the next one.
+#[test]
+fn an_engine_resumes_before_any_version_is_in_service() {
+    let mut fleet = Fleet::new(2, Faults::None, 7);
+    fleet.publish(1, UpdatePlan::default()).expect("is new");
+    let refused = Answer::Refused {
+        cause: "as scripted".into(),
+    };
+    for (call, answer) in [
+        (Call::Prepare, &Answer::Done),
+        (Call::Pause, &refused),
+        (Call::Resume, &failed()),
+    ] {
+        super::edges::answer(&mut fleet, call, answer);
+    }
+    assert_eq!(fleet.holding(0).phase, Phase::Resuming);
+    fleet.event(&WeightsEvent::WeightsReleased { job: "job".into() });
+    fleet.pending.clear();
+    for step in [PAUSE, TrainerCall::Resume] {
+        fleet.trainer(1, &step).expect("is whole");
+    }
+    fleet.run_until(|fleet| !fleet.is_fenced(0) && !fleet.is_fenced(1));
+}
+
+#[test]
+fn a_call_that_outlives_its_update_ends_before_the_next_one_begins() {
+    let mut fleet = Fleet::driven(1);
+    let worker = WorkerId(0);
+    fleet.trainer(0, &PAUSE).expect("may pause");
+    let load = TrainerCall::Load { name: None };
+    fleet.call(worker, &load).expect("is paused");
+    fleet.notice(&Notice::RunWentBack { job: "job".into() });
+    let refused = fleet.call(worker, &PAUSE);
+    assert_eq!(refused, Err(WeightsError::Calls(worker)));
+    fleet.answer(worker, &Answer::Done);
+    assert_eq!(fleet.holding(0).phase, Phase::Torn);
+    fleet.round("2", false);
+    fleet.run_until(|fleet| fleet.has(0, "2"));
+}
+
+#[test]
+fn a_call_that_outlives_its_job_leaves_no_engine_waiting_for_its_answer() {
+    let mut fleet = Fleet::driven(1);
+    let worker = WorkerId(0);
+    fleet.trainer(0, &PAUSE).expect("may pause");
+    let load = TrainerCall::Load {
+        name: Some("1".into()),
+    };
+    fleet.call(worker, &load).expect("is paused");
+    fleet.event(&WeightsEvent::WeightsReleased { job: "job".into() });
+    fleet.answer(worker, &Answer::Done);
+    fleet.round("2", false);
+    fleet.run_until(|fleet| fleet.has(0, "2"));
+}
+
+#[test]
+fn an_update_that_broke_off_is_ended_before_the_next_one_begins() {
+    let mut fleet = Fleet::driven(1);
+    for step in [PAUSE, TrainerCall::Begin] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    fleet.call(WorkerId(0), &PART).expect("has begun");
+    fleet.answer(WorkerId(0), &failed());
+    let why = fleet.machine.state().why_fenced(WorkerId(0));
+    let why = why.expect("is torn");
+    assert!(why.contains("no answer within 600 s"), "{why}");
+    fleet.trainer(0, &PAUSE).expect("may pause");
+    assert!(fleet.holding(0).may_be_open());
+}
+
+/// A run may go back to where it began.
+#[test]
+fn a_trainer_can_load_the_version_that_its_run_begins_with() {
+    let mut fleet = Fleet::driven(1);
+    fleet.round("0", false);
+    fleet.run_until(|fleet| fleet.has(0, "0"));
+    assert_eq!(fleet.job().serving.as_ref().expect("serves").version, 0);
+}
+
+/// The first engine that answers may be the one that lies.
+#[test]
+fn engines_of_one_update_are_compared_once_all_have_answered() {
+    let mut fleet = Fleet::driven(3);
+    for step in [PAUSE, TrainerCall::Begin, PART] {
+        for worker in 0..3 {
+            fleet.trainer(worker, &step).expect("goes on");
+        }
+    }
+    for worker in 0..3 {
+        let ends = fleet.call(WorkerId(worker), &end("1"));
+        ends.expect("has begun");
+        let engine = fleet.engines.get_mut(&WorkerId(worker));
+        let engine = engine.expect("is there");
+        engine.name = "1".into();
+        engine.content = match worker {
+            0 => Content::Torn(7),
+            _ => Content::Whole("1".into()),
+        };
+    }
+    for worker in 0..3 {
+        fleet.answer(WorkerId(worker), &Answer::Done);
+        while !fleet.pending.is_empty() {
+            fleet.go_on();
+        }
+    }
+    assert_eq!(fleet.holding(0).phase, Phase::Torn);
+    for worker in 1..3 {
+        let resumed = fleet.trainer(worker, &TrainerCall::Resume);
+        resumed.expect("is whole");
+    }
+    fleet.run_until(|fleet| fleet.has(1, "1") && fleet.has(2, "1"));
+}
+
+/// Its trainer died after the first engine had proven the version, and goes on with the next one.
+#[test]
+fn a_new_pause_lets_an_update_have_another_version() {
+    let mut fleet = Fleet::driven(2);
+    let load = |name: &str| TrainerCall::Load {
+        name: Some(name.into()),
+    };
+    for step in [PAUSE, load("1")] {
+        for worker in [0, 1] {
+            fleet.trainer(worker, &step).expect("goes on");
+        }
+    }
+    fleet.trainer(0, &TrainerCall::Resume).expect("is whole");
+    fleet.run_until(|fleet| fleet.has(0, "1"));
+    let refused = fleet.trainer(1, &load("2"));
+    assert_eq!(refused, Err(WeightsError::OtherVersion("1".into())));
+    fleet.round("2", false);
     fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
 }

@@ -12,7 +12,7 @@ fn updated(engines: u32, number: u64) -> Fleet {
 }
 
 /// Answers the pending calls of this kind; returns how many there were.
-fn answer(fleet: &mut Fleet, kind: Call, answer: &Answer) -> usize {
+pub(super) fn answer(fleet: &mut Fleet, kind: Call, answer: &Answer) -> usize {
     let is_kind = |command: &WeightsCommand| {
         let WeightsCommand::Call { call, .. } = command;
         *call == kind
@@ -130,6 +130,9 @@ fn a_lost_answer_is_believed_only_with_a_checksum_that_others_have() {
         answer(&mut fleet, Call::Apply, &Answer::Failed { cause });
         fleet.run_until(|fleet| fleet.job().update.is_none());
         assert_eq!(fleet.holding(0).phase, expected, "it has {real}");
+        let cause = fleet.holding(0).cause.clone().unwrap_or_default();
+        let says_so = cause.contains("apply failed: no answer within 600 s; its checksum differs");
+        assert_eq!(says_so, expected == Phase::Torn, "{cause}");
         assert_eq!(
             fleet.job().last.as_ref().map(|last| last.held),
             Some(if real == "v2" { 3 } else { 2 })
@@ -353,4 +356,27 @@ fn what_can_not_be_published_is_refused_with_a_reason() {
         fleet.machine.check(&event, &fleet.engines),
         Err(WeightsError::NoEngines)
     );
+}
+
+#[test]
+fn each_engine_of_a_rolling_update_ends_its_cut_steps_before_its_pause() {
+    let mut fleet = updated(2, 1);
+    let plan = UpdatePlan {
+        rolling: true,
+        ..UpdatePlan::default()
+    };
+    fleet.publish(2, plan).expect("is new");
+    answer(&mut fleet, Call::Prepare, &Answer::Done);
+    fleet.engines.get_mut(&WorkerId(1)).expect("is there").cut = 1;
+    let is_rolled = |fleet: &Fleet| fleet.holding(0).serves(Some(&version(2)));
+    while !is_rolled(&fleet) {
+        fleet.go_on();
+    }
+    let pauses = |fleet: &Fleet| fleet.holding(1).call.map(|pending| pending.call);
+    assert!(fleet.is_fenced(1), "it is its turn");
+    assert_eq!(pauses(&fleet), None, "a step that was cut has not ended");
+    fleet.engines.get_mut(&WorkerId(1)).expect("is there").cut = 0;
+    fleet.settle();
+    assert_eq!(pauses(&fleet), Some(Call::Pause));
+    fleet.run_until(|fleet| fleet.serves_everywhere(2));
 }
