@@ -53,6 +53,7 @@
 //! ```
 
 pub mod bindings;
+mod captured;
 mod command;
 mod event;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub mod programs;
 mod publish;
 mod state;
 
+pub use captured::{CapturedVersion, ServedVersions, UnknownVersion, VersionBounds};
 pub use command::Command;
 pub use estimates::NEVER;
 pub use event::{Event, Origin};

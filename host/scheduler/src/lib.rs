@@ -12,10 +12,10 @@ pub mod recovery;
 pub mod scheduler;
 
 pub use driver::{
-    ActionInstruction, ActionStart, ActionWork, ActionsOverview, CapturedVersion, Clock,
-    DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch,
-    JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemberWork, MemoryAccounts,
-    OpenStep, Overview, WorkerAccount, spawn_driver, spawn_journal,
+    ActionInstruction, ActionStart, ActionWork, ActionsOverview, Clock, DriverHandle,
+    DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch, JournalHandle,
+    JournalStatistics, LiveProgram, LivePrograms, MemberWork, MemoryAccounts, OpenStep, Overview,
+    WorkerAccount, spawn_driver, spawn_journal,
 };
 pub use excerpts::{Excerpt, Excerpts};
 pub use instruction::{Dispatch, Instruction, LiveLimit};

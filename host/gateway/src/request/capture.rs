@@ -9,7 +9,7 @@ use super::generate::{Call, GatewayState};
 use super::media::media_of;
 use super::native::Pieces;
 use super::scores::Engine;
-use super::versions::Served;
+use super::versions::spans as spans_of;
 use crate::captures::{Captures, key_of};
 use axum::http::{HeaderMap, Method};
 use bytes::Bytes;
@@ -19,11 +19,11 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_auth::Principal;
-use treadle_core::training;
-use treadle_core::training::MemberRef;
+use treadle_core::training::{self, MemberRef};
+use treadle_core::{CapturedVersion, ServedVersions};
 use treadle_model::{EngineKind, StepId, WorkerId};
 use treadle_samples::{CallFacts, Output, Span, places_of_media};
-use treadle_scheduler::{CapturedVersion, Dispatch};
+use treadle_scheduler::Dispatch;
 use treadle_wire::{
     Endpoint, LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
 };
@@ -188,7 +188,7 @@ impl Capture {
 
     async fn kept(self) -> Result<(), String> {
         let served = self.served().await;
-        let version = served.bounds()?.0;
+        let version = served.bounds().map_err(|error| error.to_string())?.oldest;
         let mut tokens = self.reader.finish()?;
         if let Some(text) = tokens.prompt_text.filter(|_| tokens.prompt.is_empty()) {
             tokens.prompt = prompt_of(&self.app, &self.url, &text).await?;
@@ -201,7 +201,8 @@ impl Capture {
                 let scoring = scoring.score(&tokens.prompt, &choice.ids, &mut choice.logprobs);
                 scoring.await?;
             }
-            spans.push(served.spans(&choice.versions, choice.ids.len())?);
+            let found = spans_of(&served, &choice.versions, choice.ids.len());
+            spans.push(found.map_err(|error| error.to_string())?);
             text.get_or_insert(choice.text);
             outputs.push(Output {
                 ids: choice.ids,
@@ -254,12 +255,12 @@ impl Capture {
     }
 
     /// What the engine had when the step was sent there, and what it has now.
-    async fn served(&self) -> Served {
+    async fn served(&self) -> ServedVersions {
         let (begun, driver) = (self.begun.clone(), &self.captures.driver);
         let ended = driver.served_version(self.member.job.clone(), self.worker);
         // The steps of a job that was forgotten need no version.
         let ended = ended.await.ok().flatten().unwrap_or_else(|| begun.clone());
-        Served { begun, ended }
+        ServedVersions { begun, ended }
     }
 }
 

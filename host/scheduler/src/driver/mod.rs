@@ -17,7 +17,6 @@ mod weights;
 
 pub(crate) use actions::SubmitAction;
 pub use actions::{ActionInstruction, ActionStart, ActionWork, ActionsOverview};
-pub use captured::CapturedVersion;
 pub use clock::Clock;
 pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};

@@ -1,0 +1,142 @@
+//! Which weights sampled a step that is captured.
+
+use crate::Core;
+use crate::training::{History, JobSettings};
+use crate::weights::{Holding, Phase, Weights};
+use std::collections::BTreeMap;
+use thiserror::Error;
+use treadle_model::WorkerId;
+
+/// What an engine has of a job, as far as it is known.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CapturedVersion {
+    /// The lineage of the job's run.
+    pub lineage: u32,
+    /// The version in service; absent after the trainer went back, until it reports one.
+    pub version: Option<u64>,
+    /// Versions that the engine may have: what it was last proven to have, and what it is loading.
+    /// Empty if treadle has no part in what it loads.
+    pub held: Vec<u64>,
+    /// Versions of the lineage by the names that engines have for them.
+    pub named: BTreeMap<Box<str>, u64>,
+    /// Which prompts its job wants to continue captured answers.
+    pub history: History,
+}
+
+/// Why it is not known which version sampled a step.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum UnknownVersion {
+    /// No version is in service.
+    #[error("the trainer went back and has not reported a version since")]
+    WentBack,
+    /// The engine has other weights than those on record.
+    #[error("the answer names version `{0}`, which is not on record for its engine")]
+    Named(Box<str>),
+}
+
+/// The oldest and the newest version that may have sampled a range of tokens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VersionBounds {
+    /// The oldest one; at most the one in service.
+    pub oldest: u64,
+    /// The newest one.
+    pub newest: u64,
+}
+
+/// What an engine had when a step was sent there, and when its answer was whole.
+#[derive(Clone, Debug)]
+pub struct ServedVersions {
+    /// When it was sent.
+    pub begun: CapturedVersion,
+    /// When it ended.
+    pub ended: CapturedVersion,
+}
+
+impl Core {
+    /// What an engine has of a job; `None` if the job is not declared.
+    pub fn captured_version(&self, job: &str, worker: Option<WorkerId>) -> Option<CapturedVersion> {
+        let weights = self.weights();
+        let found = self.training().jobs.get(job)?;
+        let own = |of: &&Weights| of.lineage == found.lineage;
+        // The ranks of an endpoint share its weights.
+        let worker = worker.map(|worker| self.programs.first_rank(worker));
+        let holding = worker.and_then(|worker| weights.holding(worker));
+        let holding = holding.filter(|holding| *holding.job == *job);
+        let held = holding.and_then(|holding| holding.held.as_ref());
+        // What it is asked about, or paused for, it does not serve yet.
+        let is_changing = |h: &&Holding| !matches!(h.phase, Phase::Held | Phase::Paused);
+        let loading = holding.filter(is_changing);
+        let loading = loading.and_then(|holding| holding.loading.as_ref());
+        let held: Vec<&Weights> = held.into_iter().chain(loading).filter(own).collect();
+        let of_job = weights.jobs.get(job).into_iter().flat_map(|of_job| {
+            let update = of_job.update.as_ref().map(|update| &update.weights);
+            let last = of_job.last.as_ref().map(|last| &last.weights);
+            of_job.serving.iter().chain(update).chain(last)
+        });
+        let known = of_job.filter(own).chain(held.iter().copied());
+        let JobSettings { history, .. } = found.settings;
+        Some(CapturedVersion {
+            lineage: found.lineage,
+            version: found.version,
+            history,
+            held: held.iter().map(|weights| weights.version).collect(),
+            named: known
+                .map(|weights| (weights.name.clone(), weights.version))
+                .collect(),
+        })
+    }
+}
+
+impl ServedVersions {
+    /// What may have sampled the step.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub fn bounds(&self) -> Result<VersionBounds, UnknownVersion> {
+        let of = |read: &CapturedVersion| {
+            let held = read.held.iter().copied();
+            let held = held.clone().min().zip(held.max());
+            held.or(read.version.map(|version| (version, version)))
+        };
+        let begun = of(&self.begun).zip(self.in_service());
+        let ((oldest, newest), in_service) = begun.ok_or(UnknownVersion::WentBack)?;
+        let ended = of(&self.ended).map_or(newest, |(_, newest)| newest);
+        Ok(VersionBounds {
+            oldest: oldest.min(in_service),
+            newest: newest.max(ended),
+        })
+    }
+
+    /// The newest version that was in service; `None` if none was at the start.
+    fn in_service(&self) -> Option<u64> {
+        self.begun.version?;
+        self.begun.version.max(self.ended.version)
+    }
+
+    /// What sampled a range of tokens, by the name that the engine gave for them. A name is that of
+    /// a version that treadle knows, or the number or the usual name of one that was in service
+    /// meanwhile. A version that is not in service yet counts as the one that is. `None` if the name
+    /// says nothing: only of an engine that had what it came with.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub fn named(&self, name: &str) -> Result<Option<VersionBounds>, UnknownVersion> {
+        let VersionBounds { oldest, newest } = self.bounds()?;
+        let known = [&self.begun, &self.ended].map(|read| read.named.get(name).copied());
+        let usual = name.split_once('.');
+        let usual = usual.filter(|(of, _)| of.parse() == Ok(self.begun.lineage));
+        let numbered = usual.map_or(name, |(_, number)| number).parse().ok();
+        let numbered = numbered.filter(|number| (oldest..=newest).contains(number));
+        // Trainers need not name versions: then two may have the same name.
+        let least = known.into_iter().flatten().min().or(numbered);
+        let most = known.into_iter().flatten().max().or(numbered);
+        match (least.zip(most), self.in_service()) {
+            (Some((least, most)), Some(in_service)) => Ok(Some(VersionBounds {
+                oldest: least.min(in_service),
+                newest: most,
+            })),
+            _ if self.begun.held.is_empty() => Ok(None),
+            _ => Err(UnknownVersion::Named(name.into())),
+        }
+    }
+}
