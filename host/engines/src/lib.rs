@@ -5,6 +5,7 @@ mod capabilities;
 mod drift;
 mod kinds;
 mod models;
+mod process;
 mod ranks;
 mod rest_pages;
 mod samples;

@@ -5,8 +5,9 @@
 use super::adapter::fetch;
 use http::{Method, StatusCode};
 use treadle_core::programs::Rest;
+use treadle_core::{Event, ProgramEvent};
 use treadle_http::Upstream;
-use treadle_model::EngineKind;
+use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::engines::vllm;
 
 /// The status pages of one engine. A missing page is requested only once: vLLM has them only in its
@@ -15,6 +16,11 @@ use treadle_wire::engines::vllm;
 pub(super) struct RestPages {
     has_no: [bool; 3],
     last: Option<Rest>,
+}
+
+/// Tells the scheduler why an engine accepts no steps.
+pub(super) fn rest_read(worker: WorkerId, rest: Option<Rest>) -> Event {
+    Event::Program(ProgramEvent::WorkerRestRead { worker, rest })
 }
 
 /// One of the pages.

@@ -1,12 +1,13 @@
 //! Watches engines: one task per engine probes its health and load, and reports changes to the
 //! scheduler.
 
-use super::adapter::{Declared, Detected, check_health, read_engine, read_facts, read_load};
+use super::adapter::{Declared, Detected, read_engine, read_facts, read_load};
 use super::capabilities::Capabilities;
 use super::drift::{Drift, DriftWatch};
 use super::kinds::LogprobKinds;
 use super::models::report_models;
-use super::rest_pages::RestPages;
+use super::process::{Probed, probe};
+use super::rest_pages::{RestPages, rest_read};
 use super::samples::count_samples;
 use super::speed::speeds;
 use super::transfers::{Abilities, Node};
@@ -67,10 +68,6 @@ impl WatchOptions {
 
 /// Why a sleeping engine gets no steps.
 const ASLEEP: &str = "the engine is asleep; it is used again when it wakes up";
-
-fn rest_read(worker: WorkerId, rest: Option<Rest>) -> Event {
-    Event::Program(ProgramEvent::WorkerRestRead { worker, rest })
-}
 
 /// Watches engines.
 pub struct EngineWatch {
@@ -326,7 +323,8 @@ impl Look {
             let held = self.driver.worker(self.worker).await.ok().flatten();
             self.healthy = held.as_ref().is_some_and(Worker::is_healthy);
             self.rest = held.and_then(|worker| worker.rest);
-            match check_health(&self.upstream, &self.url, self.known.kind).await {
+            let (worker, url, kind) = (self.worker, &*self.url, self.known.kind);
+            match probe(&self.driver, &self.upstream, Probed { worker, url, kind }).await {
                 Ok(()) => self.answered().await,
                 Err(cause) => self.missed(&cause),
             }
