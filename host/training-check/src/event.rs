@@ -121,6 +121,11 @@ pub(crate) enum Event {
         lineage: u64,
         version: u64,
     },
+    VersionServed {
+        job: String,
+        lineage: u64,
+        version: u64,
+    },
     Checkpointed {
         job: String,
         batch: u64,
@@ -159,6 +164,7 @@ impl Event {
             | Self::BatchRequested { job, .. }
             | Self::BatchTrained { job, .. }
             | Self::VersionTold { job, .. }
+            | Self::VersionServed { job, .. }
             | Self::Checkpointed { job, .. }
             | Self::RolledBack { job, .. }
             | Self::JobRemoved { job } => Some(job),

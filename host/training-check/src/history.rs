@@ -82,6 +82,17 @@ impl History {
                 self.version = *version;
                 self.reached = self.reached.max(*version);
             }
+            Event::VersionServed {
+                version, lineage, ..
+            } => {
+                self.is_current(*lineage, &format!("version {version}"), report);
+                if *version < self.version {
+                    let current = self.version;
+                    let what = format!("version {version} was served; {current} was in service");
+                    report.add(Rule::Told, Place::default(), what);
+                }
+                self.version = *version;
+            }
             _ => {}
         }
     }

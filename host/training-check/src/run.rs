@@ -179,6 +179,10 @@ impl<'e> Run<'e> {
                 self.versions.push(Since { at, value });
                 self.prove(at, value);
             }
+            Event::VersionServed { version, .. } => {
+                let value = *version;
+                self.versions.push(Since { at, value });
+            }
             Event::RolledBack { batch, .. } => {
                 let value = *batch;
                 self.versions.push(Since { at, value });

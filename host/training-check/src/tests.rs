@@ -8,8 +8,8 @@ mod steps;
 use crate::payload::read_payload;
 use crate::{Error, Report, Rule, check, read_batches, read_events};
 use fixture::{
-    Columns, Fixture, arrived, captured, dropped, ended, of_batch, reward_failed, rewarded, tokens,
-    told,
+    Columns, Fixture, arrived, captured, dropped, ended, of_batch, reward_failed, rewarded, served,
+    tokens, told,
 };
 use serde_json::{Value, json};
 
@@ -254,6 +254,9 @@ const EVENTS: &[Bug] = &[
     ),
     bug("a version falls", Rule::Told, |run| {
         run.events.push(told(1, 2));
+    }),
+    bug("a version that is served falls", Rule::Told, |run| {
+        run.events.push(served(1, 2));
     }),
     bug("a version exceeds the last batch", Rule::Told, |run| {
         run.events.push(told(1, 4));

@@ -60,6 +60,7 @@ export const EVENT_KINDS = [
   "step_progressed",
   "step_runs_on",
   "timer_fired",
+  "version_served",
   "version_told",
   "weights_call_ended",
   "weights_published",

@@ -69,6 +69,7 @@ impl State {
             | TrainingEvent::ShapingAnswered { .. }
             | TrainingEvent::MemberDropped { .. }
             | TrainingEvent::BatchCut { .. }
+            | TrainingEvent::VersionServed { .. }
             | TrainingEvent::JobRemoved { .. } => Ok(()),
             _ => job.check_member(event),
         }

@@ -168,6 +168,16 @@ pub enum TrainingEvent {
         /// Number of the batch.
         batch: u64,
     },
+    /// Engines serve a version of the weights, which treadle or the trainer had them load. The core
+    /// says so itself; nothing changes with it.
+    VersionServed {
+        /// The job.
+        job: Box<str>,
+        /// The lineage of versions.
+        lineage: u32,
+        /// The version.
+        version: u64,
+    },
     /// A job was removed, with everything that it has.
     JobRemoved {
         /// The job.
@@ -203,6 +213,7 @@ kinds! {
         ShapingAnswered = "shaping_answered",
         MemberDropped = "member_dropped",
         BatchCut = "batch_cut",
+        VersionServed = "version_served",
         JobRemoved = "job_removed",
         RolledBack = "rolled_back",
     }
@@ -220,6 +231,7 @@ impl TrainingEvent {
             | Self::Checkpointed { job, .. }
             | Self::ShapingAnswered { job, .. }
             | Self::BatchCut { job, .. }
+            | Self::VersionServed { job, .. }
             | Self::JobRemoved { job }
             | Self::RolledBack { job, .. } => job,
             Self::MemberArrived { member, .. }
@@ -235,7 +247,10 @@ impl TrainingEvent {
 
     /// Whether it only says what an earlier event led to.
     pub fn is_outcome(&self) -> bool {
-        matches!(self, Self::MemberDropped { .. } | Self::BatchCut { .. })
+        matches!(
+            self,
+            Self::MemberDropped { .. } | Self::BatchCut { .. } | Self::VersionServed { .. }
+        )
     }
 
     /// The member of a group that it happened to, if to one.

@@ -2,7 +2,7 @@
 
 use crate::affinity::{Affinity, DEFAULT_DOMAIN};
 use crate::group::{End, Report, Reward};
-use crate::{LivePrograms, Training, TrainingCommand};
+use crate::{LivePrograms, Training, TrainingCommand, TrainingEvent};
 use treadle_machine::{Notice, Notified, Preference};
 
 impl Training {
@@ -112,6 +112,12 @@ impl Training {
             job.weights_changed(version);
             job.digest = None;
             self.touched.insert(name.into());
+            let outcome = TrainingEvent::VersionServed {
+                job: name.into(),
+                lineage,
+                version,
+            };
+            self.commands.push_back(outcome.into());
         }
     }
 }

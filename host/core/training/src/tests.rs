@@ -40,6 +40,8 @@ struct Run {
     asked: Vec<(AskId, ShapingQuestion)>,
     /// Programs and the hardware that they prefer.
     preferences: Vec<(Box<str>, Preference)>,
+    /// What follows in the journal.
+    recorded: Vec<TrainingEvent>,
 }
 
 impl Run {
@@ -54,6 +56,7 @@ impl Run {
             assembled: Vec::new(),
             asked: Vec::new(),
             preferences: Vec::new(),
+            recorded: Vec::new(),
         };
         run.event(&TrainingEvent::JobDeclared {
             job: "job".into(),
@@ -115,7 +118,8 @@ impl Run {
                 TrainingCommand::AdmitMember { program, .. } => self.admitted.push(program),
                 TrainingCommand::ScoreMember { member } => self.scored.push(member.program),
                 TrainingCommand::AssembleMember { member } => self.assembled.push(member.program),
-                TrainingCommand::DropMember { .. } | TrainingCommand::Record { .. } => {}
+                TrainingCommand::DropMember { .. } => {}
+                TrainingCommand::Record { outcome } => self.recorded.push(*outcome),
                 TrainingCommand::AskShaping { ask, question, .. } => {
                     self.asked.push((ask, *question));
                 }

@@ -70,6 +70,8 @@ enum Faults {
 
 struct Fleet {
     machine: WeightsMachine,
+    /// The machine as a snapshot had it a while ago, with everything since.
+    restored: WeightsMachine,
     engines: BTreeMap<WorkerId, Engine>,
     fenced: BTreeMap<WorkerId, bool>,
     served: Vec<u64>,
@@ -108,6 +110,7 @@ impl Fleet {
         let engines = (0..engines).map(|id| (WorkerId(id), Engine::fresh()));
         Self {
             machine: WeightsMachine::default(),
+            restored: WeightsMachine::default(),
             engines: engines.collect(),
             fenced: BTreeMap::new(),
             served: Vec::new(),
@@ -127,8 +130,18 @@ impl Fleet {
     }
 
     fn event(&mut self, event: &WeightsEvent) {
-        self.machine.advance(self.now);
-        self.machine.apply(event, &self.engines);
+        for machine in [&mut self.machine, &mut self.restored] {
+            machine.advance(self.now);
+            machine.apply(event, &self.engines);
+        }
+        self.settle();
+    }
+
+    fn daemon(&mut self, event: &DaemonEvent) {
+        for machine in [&mut self.machine, &mut self.restored] {
+            machine.advance(self.now);
+            machine.daemon(event);
+        }
         self.settle();
     }
 
@@ -148,13 +161,26 @@ impl Fleet {
         if self.bug.is_some_and(|bug| bug.misses(notice)) {
             return;
         }
-        self.machine.advance(self.now);
-        self.machine.notice(notice);
+        for machine in [&mut self.machine, &mut self.restored] {
+            machine.advance(self.now);
+            machine.notice(notice);
+        }
         self.settle();
     }
 
     fn settle(&mut self) {
         self.machine.settle(&self.engines);
+        self.restored.settle(&self.engines);
+        assert_eq!(
+            self.restored.state(),
+            self.machine.state(),
+            "a replay differs"
+        );
+        if self.now.0.is_multiple_of(17) {
+            let snapshot = serde_json::to_vec(self.machine.state()).expect("JSON");
+            let state = serde_json::from_slice(&snapshot).expect("its own");
+            self.restored = WeightsMachine::with_state(state);
+        }
         self.machine.assert_invariants();
         while let Some(notice) = self.machine.poll_notice() {
             match notice {
@@ -274,9 +300,7 @@ impl Fleet {
         self.answer_steps();
         if self.pending.is_empty() {
             self.now = self.now + Span::from_secs(1);
-            self.machine.advance(self.now);
-            self.machine.daemon(&DaemonEvent::TimerFired);
-            return self.settle();
+            return self.daemon(&DaemonEvent::TimerFired);
         }
         let index = self.below(self.pending.len() as u64) as usize;
         let Some(WeightsCommand::Call {
@@ -326,10 +350,8 @@ impl Fleet {
                 }
             }
             2 => {
-                self.machine.advance(self.now);
-                self.machine.daemon(&DaemonEvent::DaemonRestarted);
                 self.pending.clear();
-                self.settle();
+                self.daemon(&DaemonEvent::DaemonRestarted);
             }
             3 => {
                 let cut = &mut self.engines.get_mut(&worker).expect("is there").cut;

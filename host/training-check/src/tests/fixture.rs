@@ -102,6 +102,10 @@ pub(super) fn told(lineage: u32, version: u64) -> Value {
     json!({"event": "version_told", "job": "math", "lineage": lineage, "version": version})
 }
 
+pub(super) fn served(lineage: u32, version: u64) -> Value {
+    json!({"event": "version_served", "job": "math", "lineage": lineage, "version": version})
+}
+
 fn submitted(group: &str, size: Option<u64>) -> Value {
     json!({"event": "group_submitted", "job": "math", "group": group, "size": size})
 }

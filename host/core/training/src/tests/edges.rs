@@ -369,3 +369,24 @@ fn a_group_that_is_too_old_is_forgotten_when_new_settings_expect_nothing_of_it()
     assert!(!run.job().groups.contains_key("old"));
     assert!(run.job().has_group("old"));
 }
+
+#[test]
+fn versions_that_engines_serve_are_on_record() {
+    let mut run = Run::new(Run::settings(1));
+    for lineage in [1, 0] {
+        run.notice(&Notice::VersionServed {
+            job: "job".into(),
+            lineage,
+            version: 1,
+        });
+    }
+    assert_eq!(run.job().version, Some(1));
+    let [TrainingEvent::VersionServed { lineage: 0, .. }] = run.recorded[..] else {
+        panic!("{:?}", run.recorded);
+    };
+    // What is on record changes nothing when it is replayed.
+    let before = run.machine.state().clone();
+    let recorded = run.recorded.remove(0);
+    run.event(&recorded);
+    assert_eq!(*run.machine.state(), before);
+}

@@ -25,9 +25,8 @@ impl Fleet {
         }
         let answer = self.obey(worker, call);
         if self.faults == Faults::Any && self.below(20) == 0 {
-            self.machine.daemon(&DaemonEvent::DaemonRestarted);
             self.pending.clear();
-            self.settle();
+            self.daemon(&DaemonEvent::DaemonRestarted);
         }
         self.answer(worker, &answer);
         Ok(answer)
@@ -341,9 +340,7 @@ fn a_trainers_pause_waits_for_steps_that_were_cut() {
     fleet.engines.get_mut(&worker).expect("is there").cut = 1;
     fleet.call(worker, &PAUSE).expect("may pause");
     fleet.now = fleet.machine.next_deadline().expect("it waits for a time");
-    fleet.machine.advance(fleet.now);
-    fleet.machine.daemon(&DaemonEvent::TimerFired);
-    fleet.settle();
+    fleet.daemon(&DaemonEvent::TimerFired);
     assert_eq!(fleet.holding(0).cuts_until, None);
 }
 

@@ -296,9 +296,7 @@ fn steps_that_were_cut_are_not_waited_for_without_end() {
     assert!(fleet.pending.is_empty(), "none is paused yet");
     let due = fleet.machine.next_deadline().expect("it waits for a time");
     fleet.now = due;
-    fleet.machine.advance(due);
-    fleet.machine.daemon(&DaemonEvent::TimerFired);
-    fleet.settle();
+    fleet.daemon(&DaemonEvent::TimerFired);
     assert_eq!(fleet.pending.len(), 2, "then they are");
 }
 
