@@ -266,7 +266,7 @@ impl<'a> Checker<'a> {
         let faults = [
             (Rule::Ended, attempt.end(has_ended)),
             (Rule::Version, attempt.version(&self.run, span)),
-            (Rule::Abandoned, attempt.abandoned(&self.run)),
+            (Rule::Abandoned, attempt.abandoned(&self.run, released)),
             (Rule::Reward, attempt.reward(needs(|held| held.rewarded))),
             (
                 Rule::Sample,

@@ -58,8 +58,11 @@ impl Attempt<'_, '_> {
     }
 
     /// Whether it ended with a version that a rollback abandoned before the batch was requested.
-    pub(crate) fn abandoned(&self, run: &Run<'_>) -> Option<String> {
-        let end = self.ends.last()?.at;
+    /// Its first end counts: what is reported later, such as its sample, samples nothing.
+    pub(crate) fn abandoned(&self, run: &Run<'_>, released: Option<usize>) -> Option<String> {
+        let ends = self.ends.iter().map(|end| end.at);
+        let own = ends.chain(released).filter(|at| *at > self.last);
+        let end = own.min().or(self.ends.last().map(|end| end.at))?;
         let version = run.version_before(end);
         let between = |back: &&Since<u64>| back.at > end && back.at < self.window.from;
         let mut rollbacks = run.rollbacks.iter().filter(between);

@@ -171,3 +171,20 @@ fn what_changed_or_is_no_answer_is_refused() {
     let error = found[0].read().expect_err("it changed");
     assert!(matches!(error, Error::Changed { batch: 1 }), "{error}");
 }
+
+/// A sample that is assembled after the end, when a newer version serves, is of older ones.
+#[test]
+fn what_is_reported_after_the_end_samples_nothing() {
+    let mut run = Fixture::good();
+    let newer = run.at("version_told", "\"lineage\":0,\"version\":2");
+    let newer = run.events.remove(newer);
+    let sample = run.events.remove(run.at("member_ended", "p3-a"));
+    let back = run.at("rolled_back", "math");
+    let released = json!({"event": "program_released", "program": "p3-a", "aborted": false});
+    run.events.splice(back..back, [released, newer, sample]);
+    assert_eq!(super::shown(&run.report()), "");
+    // The same as its only end.
+    run.events.remove(run.at("program_released", "p3-a"));
+    let found = run.report().violations;
+    assert!(found.iter().any(|found| found.rule == Rule::Abandoned));
+}
