@@ -129,7 +129,8 @@ impl Journal {
                 *self.submitted.entry(key).or_default() += 1;
             }
             "group_submitted" | "member_ended" | "reward_given" | "reward_failed"
-            | "batch_trained" | "version_told" | "checkpointed" | "rolled_back" => {
+            | "batch_trained" | "version_told" | "checkpointed" | "rolled_back"
+            | "weights_published" | "weights_relayed" => {
                 self.training.push(event.clone());
             }
             _ => {}

@@ -102,7 +102,7 @@ fn steps(
 ) -> Result<(), ChaosError> {
     let select = format!(
         "SELECT step, prompt_tokens, output_tokens FROM {schema}.steps \
-         WHERE outcome NOT IN ('failed', 'cancelled', 'interrupted')"
+         WHERE outcome NOT IN ('failed', 'refused', 'cancelled', 'interrupted')"
     );
     let mut stored = BTreeSet::new();
     for row in psql.rows(&select)? {

@@ -33,6 +33,7 @@ pub(super) fn check(
     let folder = run.folder.join(BATCHES);
     received(&trainer, |stem| read(&folder, stem), &members, check_result)?;
     lineages(&trainer, check_result);
+    weights::check(&trainer, journal, run, check_result)?;
     if !run.is_trained {
         let what = "the trainer did not come to its end".to_owned();
         check_result.stuck.add(1, what);
@@ -72,6 +73,10 @@ fn subject(event: &Value) -> String {
     match kind {
         "group_submitted" => format!("{kind} {}", event["group"]),
         "version_told" => format!("{kind} {lineage} {}", event["version"]),
+        "weights_published" => {
+            let weights = &event["weights"];
+            format!("{kind} {} {}", weights["lineage"], weights["version"])
+        }
         "batch_trained" | "checkpointed" | "rolled_back" => format!("{kind} {lineage} {batch}"),
         _ => format!("{kind} {}", event["member"]["program"]),
     }
@@ -115,6 +120,7 @@ fn acknowledged(
         }
         "trained" => wanted.push(format!("batch_trained {lineage} {batch}")),
         "version" => wanted.push(format!("version_told {lineage} {}", line["version"])),
+        "published" => wanted.push(format!("weights_published {lineage} {}", line["version"])),
         "checkpoint" => wanted.push(format!("checkpointed {lineage} {batch}")),
         "resumed" => wanted.push(format!("rolled_back {lineage} {batch}")),
         "refused" => refused(line, check_result),
@@ -405,6 +411,8 @@ fn count(check_result: &mut CheckResult, what: &str, number: u64) {
     let sum = check_result.counted.entry(what.to_owned()).or_default();
     *sum += number;
 }
+
+mod weights;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 mod api;
 mod members;
 pub(crate) mod trainer;
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +44,10 @@ pub(crate) struct Ended {
     pub(crate) report: Value,
     /// The job as the daemon shows it.
     pub(crate) job: Value,
+    /// The weights of its engines as the daemon shows them.
+    pub(crate) weights: Value,
+    /// Name and checksum of the weights that each engine reports.
+    pub(crate) engines: Vec<Value>,
 }
 
 /// Declares the job.
@@ -72,6 +77,20 @@ pub(crate) async fn finish(
 ) -> Result<Ended, ChaosError> {
     let api = api(fixture);
     let job = api.insist(Method::GET, "", &Value::Null).await.json();
+    let weights = api.insist(Method::GET, "weights", &Value::Null).await;
+    let mut engines = Vec::new();
+    for url in fixture.engine_urls() {
+        let engine = Api::new(url);
+        let info = engine
+            .insist(Method::GET, "/model_info", &Value::Null)
+            .await;
+        let checksum = json!({"action": "checksum"});
+        let checksum = engine
+            .insist(Method::POST, "/weights_checker", &checksum)
+            .await;
+        engines.push(json!({"name": info.json()["weight_version"],
+            "checksum": checksum.json()["ranks"]}));
+    }
     let batches = folder.join(BATCHES).display().to_string();
     let url = &fixture.daemon_urls()[0];
     let check = ["training", "check", "--json", "--job", JOB];
@@ -88,6 +107,8 @@ pub(crate) async fn finish(
         is_trained,
         report,
         job,
+        weights: weights.json(),
+        engines,
     })
 }
 

@@ -9,6 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::weights::Version;
 use super::{BATCHES, STOP, TRAINER, lognormal};
 use crate::error::ChaosError;
 use crate::record::{self, Record};
@@ -48,8 +49,8 @@ impl Progress {
     }
 }
 
-struct Trainer {
-    api: Api,
+pub(super) struct Trainer {
+    pub(super) api: Api,
     folder: PathBuf,
     record: Record,
     progress: Progress,
@@ -87,7 +88,8 @@ pub(crate) async fn train(url: String, folder: &Path, seed: u64) -> Result<(), C
             trainer.resume().await?;
         }
     }
-    trainer.version().await
+    trainer.version().await?;
+    trainer.settle_weights(trainer.newest()).await
 }
 
 impl Trainer {
@@ -191,11 +193,25 @@ impl Trainer {
         self.add(&json!({"kind": "trained", "lineage": lineage, "batch": batch}))
     }
 
+    /// The weights after the last batch that it trained on.
+    fn newest(&self) -> Version {
+        Version {
+            lineage: self.progress.lineage,
+            version: self.progress.trained,
+        }
+    }
+
     async fn version(&mut self) -> Result<(), ChaosError> {
-        let (lineage, version) = (self.progress.lineage, self.progress.trained);
-        let body = json!({"lineage": lineage, "version": version});
-        self.tell("versions", body).await?;
-        self.add(&json!({"kind": "version", "lineage": lineage, "version": version}))
+        self.update(self.newest()).await
+    }
+
+    pub(super) fn add_version(&self, of: Version) -> Result<(), ChaosError> {
+        let kind = if of.is_driven() {
+            "version"
+        } else {
+            "published"
+        };
+        self.add(&json!({"kind": kind, "lineage": of.lineage, "version": of.version}))
     }
 
     async fn checkpoint(&mut self) -> Result<(), ChaosError> {
@@ -237,7 +253,7 @@ impl Trainer {
         Ok(())
     }
 
-    async fn tell(&mut self, path: &str, body: Value) -> Result<Value, ChaosError> {
+    pub(super) async fn tell(&mut self, path: &str, body: Value) -> Result<Value, ChaosError> {
         Ok(self.call(Method::POST, path, &body).await?.json())
     }
 
