@@ -212,7 +212,8 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
         with pytest.raises(CheckpointError, match="no file there|can't be read"):
             Checkpoint.open(folder)
-    for wrong in ([], {"weight_map": []}, {"metadata": 1}, {"weight_map": {"a": ["m"]}}):
+    wrongs: tuple[object, ...] = ([], {"weight_map": []}, {"metadata": 1}, {"weight_map": {"a": ["m"]}})
+    for wrong in wrongs:
         (folder / INDEX).write_text(json.dumps(wrong))
         with pytest.raises(CheckpointError, match="no index|no text"):
             Checkpoint.open(folder)
