@@ -48,8 +48,8 @@ wheel: ## Build the wheel of the Python package treadle-rl into target/wheels
 
 .PHONY: demo
 demo: guests console ## Run the daemon with simulated engines and a workload
-	$(CARGO) build --locked --profile demo --package treadle
-	target/demo/treadle demo
+	$(CARGO) build --locked --package treadle
+	target/debug/treadle demo
 
 .PHONY: test
 test: ## Check format and lints, run all tests; the time of each phase is printed
