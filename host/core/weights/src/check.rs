@@ -241,7 +241,10 @@ impl State {
                 return Err(WeightsError::Name);
             }
             let update = self.jobs.get(job).and_then(|job| job.update.as_ref());
-            if let Some(update) = update.filter(|u| *u.weights.name != *name && self.is_fixed(job))
+            let update = update.filter(|update| *update.weights.name != *name);
+            if let Some(update) = update
+                && self.is_fixed(job)
+                && !self.begins_anew(job, worker, call)
             {
                 return Err(WeightsError::OtherVersion(update.weights.name.clone()));
             }

@@ -111,6 +111,56 @@ impl State {
         })
     }
 
+    /// Whether a call begins another update, so that the one under way was left unfinished. The
+    /// pause of a trainer says so; this is for one that never pauses, so that treadle does. All
+    /// engines serve, some of them the version, or treadle paused them and nothing is under way.
+    pub(crate) fn begins_anew(&self, job: &str, worker: WorkerId, call: &TrainerCall) -> bool {
+        let is_first = matches!(
+            call,
+            TrainerCall::Begin | TrainerCall::Load { .. } | TrainerCall::Part { name: Some(_) }
+        );
+        let update = self.jobs.get(job).and_then(|job| job.update.as_ref());
+        let Some(update) = update.filter(|u| is_first && u.workers.contains(&worker)) else {
+            return false;
+        };
+        let named = call.name().unwrap_or_default();
+        let is_other = *update.weights.name != *named;
+        let is_left = |holding: &Holding| {
+            let trainer = holding.trainer.as_ref();
+            let is_idle = trainer.is_some_and(|t| t.call.is_none() && t.paused_by_treadle);
+            let is_paused = holding.phase == Phase::Paused && is_idle;
+            is_paused || holding.phase == Phase::Held
+        };
+        let weights = Some(&update.weights);
+        let own = update.workers.iter().filter_map(|w| self.holdings.get(w));
+        let (served, rest): (Vec<_>, Vec<_>) = own.partition(|holding| holding.serves(weights));
+        is_other && !served.is_empty() && rest.into_iter().all(is_left)
+    }
+
+    /// Ends an update that its trainer left unfinished: it begins another one.
+    fn end_left(&mut self, name: &str, now: Timestamp) {
+        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
+        let Some(update) = update else { return };
+        let cause = format!(
+            "its trainer left the update to version `{}` unfinished",
+            update.weights.name
+        );
+        let weights = Some(update.weights.clone());
+        for worker in update.workers.clone() {
+            let Some(holding) = self.holdings.get_mut(&worker) else {
+                continue;
+            };
+            if holding.serves(weights.as_ref()) {
+                continue;
+            }
+            if holding.phase != Phase::Held {
+                holding.cause = Some(cause.as_str().into());
+            }
+            self.leave_behind(name, worker, cause.as_str().into());
+        }
+        self.end(name, now);
+    }
+
     /// A trainer's call to an engine is about to be made.
     pub(crate) fn called(
         &mut self,
@@ -137,6 +187,9 @@ impl State {
             if !self.jobs.contains_key(&holding.job) {
                 holding.job = name.into();
             }
+        }
+        if self.begins_anew(name, worker, by.call) {
+            self.end_left(name, now);
         }
         let Some(job) = self.jobs.get_mut(name) else {
             return;

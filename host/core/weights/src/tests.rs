@@ -3,6 +3,7 @@
 mod bugs;
 mod driven;
 mod edges;
+mod left;
 
 use super::*;
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ struct Fleet {
     pending: VecDeque<WeightsCommand>,
     faults: Faults,
     bug: Option<bugs::Bug>,
+    /// Its trainer pauses no engine: treadle does.
+    never_pauses: bool,
     now: Timestamp,
     random: u64,
 }
@@ -117,6 +120,7 @@ impl Fleet {
             pending: VecDeque::new(),
             faults,
             bug: None,
+            never_pauses: false,
             now: Timestamp(0),
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }

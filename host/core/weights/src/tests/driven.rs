@@ -2,22 +2,26 @@
 
 use super::*;
 
-fn end(name: &str) -> TrainerCall {
+pub(super) fn end(name: &str) -> TrainerCall {
     TrainerCall::End {
         name: Some(name.into()),
     }
 }
 
-const PAUSE: TrainerCall = TrainerCall::Pause { own: false };
-const PART: TrainerCall = TrainerCall::Part { name: None };
+pub(super) const PAUSE: TrainerCall = TrainerCall::Pause { own: false };
+pub(super) const PART: TrainerCall = TrainerCall::Part { name: None };
 
 impl Fleet {
-    fn driven(engines: u32) -> Self {
+    pub(super) fn driven(engines: u32) -> Self {
         Self::new(engines, Faults::None, 7)
     }
 
     /// Passes a trainer's call on, as the relay does.
-    fn trainer(&mut self, worker: u32, call: &TrainerCall) -> Result<Answer, WeightsError> {
+    pub(super) fn trainer(
+        &mut self,
+        worker: u32,
+        call: &TrainerCall,
+    ) -> Result<Answer, WeightsError> {
         let worker = WorkerId(worker);
         self.call(worker, call)?;
         if *call == TrainerCall::Resume {
@@ -32,8 +36,29 @@ impl Fleet {
         Ok(answer)
     }
 
+    /// Passes on a call of a trainer that never pauses: treadle does.
+    pub(super) fn unpaused(
+        &mut self,
+        worker: u32,
+        call: &TrainerCall,
+    ) -> Result<Answer, WeightsError> {
+        match self.trainer(worker, call) {
+            Err(WeightsError::NotPaused(_)) => {}
+            done => return done,
+        }
+        let paused = self.trainer(worker, &TrainerCall::Pause { own: true })?;
+        match paused {
+            Answer::Done => self.trainer(worker, call),
+            failed => Ok(failed),
+        }
+    }
+
     /// A call is about to be passed on.
-    fn call(&mut self, worker: WorkerId, call: &TrainerCall) -> Result<(), WeightsError> {
+    pub(super) fn call(
+        &mut self,
+        worker: WorkerId,
+        call: &TrainerCall,
+    ) -> Result<(), WeightsError> {
         let called = WeightsEvent::WeightsRelayed {
             job: "job".into(),
             worker,
@@ -46,7 +71,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn answer(&mut self, worker: WorkerId, answer: &Answer) {
+    pub(super) fn answer(&mut self, worker: WorkerId, answer: &Answer) {
         self.event(&WeightsEvent::WeightsRelayEnded {
             job: "job".into(),
             worker,
@@ -91,13 +116,16 @@ impl Fleet {
 
     /// A whole update by the calls of vLLM or those of SGLang, at the engines that stand it.
     /// Whoever drives it may stop in the middle.
-    fn round(&mut self, name: &str, in_parts: bool) {
-        let steps = if in_parts {
+    pub(super) fn round(&mut self, name: &str, in_parts: bool) {
+        let mut steps = if in_parts {
             vec![PAUSE, TrainerCall::Begin, PART, PART, end(name)]
         } else {
             let name = Some(name.into());
             vec![PAUSE, TrainerCall::Load { name }]
         };
+        if self.never_pauses {
+            steps.remove(0);
+        }
         let gives_up = self.faults == Faults::Any && self.below(4) == 0;
         let stops_at = if gives_up {
             self.below(steps.len() as u64 + 1) as usize
@@ -110,7 +138,12 @@ impl Fleet {
                 return;
             }
             for worker in able.clone() {
-                let done = self.trainer(worker, step);
+                let done = match step {
+                    TrainerCall::Begin | TrainerCall::Load { .. } if self.never_pauses => {
+                        self.unpaused(worker, step)
+                    }
+                    _ => self.trainer(worker, step),
+                };
                 let is_done = matches!(done, Ok(Answer::Done));
                 // A pause may be repeated.
                 if !is_done && *step != PAUSE {
@@ -125,7 +158,7 @@ impl Fleet {
         }
     }
 
-    fn has(&self, worker: u32, name: &str) -> bool {
+    pub(super) fn has(&self, worker: u32, name: &str) -> bool {
         let holding = self.holding(worker);
         let held = holding.held.as_ref();
         let holds = holding.phase == Phase::Held && held.is_some_and(|held| *held.name == *name);
@@ -135,6 +168,7 @@ impl Fleet {
 
 fn survive(seed: u64) {
     let mut fleet = Fleet::new(2 + u32::try_from(seed % 3).expect("few"), Faults::Any, seed);
+    fleet.never_pauses = seed % 4 == 3;
     let mut next = 1;
     for _ in 0..60 {
         if fleet.below(8) == 0 {
@@ -314,7 +348,7 @@ fn an_engine_that_restarts_waits_for_its_trainer() {
     fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
 }
 
-fn failed() -> Answer {
+pub(super) fn failed() -> Answer {
     let cause = "no answer within 600 s".into();
     Answer::Failed { cause }
 }
@@ -413,21 +447,6 @@ fn a_call_that_outlives_its_job_leaves_no_engine_waiting_for_its_answer() {
     fleet.run_until(|fleet| fleet.has(0, "2"));
 }
 
-#[test]
-fn an_update_that_broke_off_is_ended_before_the_next_one_begins() {
-    let mut fleet = Fleet::driven(1);
-    for step in [PAUSE, TrainerCall::Begin] {
-        fleet.trainer(0, &step).expect("goes on");
-    }
-    fleet.call(WorkerId(0), &PART).expect("has begun");
-    fleet.answer(WorkerId(0), &failed());
-    let why = fleet.machine.state().why_fenced(WorkerId(0));
-    let why = why.expect("is torn");
-    assert!(why.contains("no answer within 600 s"), "{why}");
-    fleet.trainer(0, &PAUSE).expect("may pause");
-    assert!(fleet.holding(0).may_be_open());
-}
-
 /// A run may go back to where it began.
 #[test]
 fn a_trainer_can_load_the_version_that_its_run_begins_with() {
@@ -469,24 +488,4 @@ fn engines_of_one_update_are_compared_once_all_have_answered() {
         resumed.expect("is whole");
     }
     fleet.run_until(|fleet| fleet.has(1, "1") && fleet.has(2, "1"));
-}
-
-/// Its trainer died after the first engine had proven the version, and goes on with the next one.
-#[test]
-fn a_new_pause_lets_an_update_have_another_version() {
-    let mut fleet = Fleet::driven(2);
-    let load = |name: &str| TrainerCall::Load {
-        name: Some(name.into()),
-    };
-    for step in [PAUSE, load("1")] {
-        for worker in [0, 1] {
-            fleet.trainer(worker, &step).expect("goes on");
-        }
-    }
-    fleet.trainer(0, &TrainerCall::Resume).expect("is whole");
-    fleet.run_until(|fleet| fleet.has(0, "1"));
-    let refused = fleet.trainer(1, &load("2"));
-    assert_eq!(refused, Err(WeightsError::OtherVersion("1".into())));
-    fleet.round("2", false);
-    fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
 }
