@@ -1,6 +1,7 @@
 //! A call as it is stored until its program's sample is assembled: the tokens that it adds, and
 //! what its engine said.
 
+use crate::batch::bytes_of;
 use crate::check::{Fault, check, check_scored};
 use crate::delta::{Delta, DeltaError, restore};
 use crate::step::{Delivery, Medium, Span, Step};
@@ -224,15 +225,12 @@ impl Call {
             facts: self.facts.clone(),
         };
         let meta = serde_json::to_vec(&meta)?;
-        let bytes = |ids: &[i32]| {
-            ids.iter()
-                .flat_map(|id| id.to_le_bytes())
-                .collect::<Vec<u8>>()
-        };
-        let outputs: Vec<u8> = self.outputs.iter().flat_map(|o| bytes(&o.ids)).collect();
-        let logprobs = self.outputs.iter().flat_map(|o| &o.logprobs);
-        let logprobs: Vec<u8> = logprobs.flat_map(|p| p.to_le_bytes()).collect();
-        let prompt = bytes(&delta.tail);
+        let (mut outputs, mut logprobs) = (Vec::new(), Vec::new());
+        for output in &self.outputs {
+            outputs.extend(bytes_of(&output.ids, i32::to_le_bytes));
+            logprobs.extend(bytes_of(&output.logprobs, f32::to_le_bytes));
+        }
+        let prompt = bytes_of(&delta.tail, i32::to_le_bytes);
         let tensor =
             |dtype, bytes, width| TensorView::new(dtype, vec![<[u8]>::len(bytes) / width], bytes);
         let tensors = [

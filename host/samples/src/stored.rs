@@ -1,7 +1,7 @@
 //! A member's sequences as they are stored: a batch of one member, and its digest.
 
 use crate::assemble::{Sampled, Sequence};
-use crate::batch::{BatchError, Member, Scored, VersionRange, encode};
+use crate::batch::{BatchError, Member, Scored, VersionRange, bytes_of, encode};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -148,17 +148,13 @@ pub fn digest(sequences: &[Scored]) -> [u8; 32] {
     for scored in sequences {
         let Sequence { ids, sampled } = &scored.sequence;
         number(&mut hash, ids.len());
-        for id in ids {
-            hash.update(id.to_le_bytes());
-        }
+        hash.update(bytes_of(ids, i32::to_le_bytes));
         number(&mut hash, sampled.len());
         for range in sampled {
             number(&mut hash, range.start);
             number(&mut hash, range.end);
         }
-        for logprob in &scored.logprobs {
-            hash.update(logprob.to_le_bytes());
-        }
+        hash.update(bytes_of(&scored.logprobs, f32::to_le_bytes));
         number(&mut hash, scored.versions.len());
         for range in &scored.versions {
             number(&mut hash, range.start);
