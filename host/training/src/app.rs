@@ -1,7 +1,7 @@
 //! What the handlers share, and what they all do.
 
 use crate::refusal::{not_recorded, refused};
-use crate::room::{self, LargeAnswers, Room};
+use crate::room::{LargeAnswers, Room};
 use axum::response::Response;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl TrainingApp {
 
     /// Room for an answer to a caller.
     pub(crate) fn room_for(&self, caller: &Caller) -> Room {
-        let share = caller.principal.share(None, room::BYTES_MAX);
+        let share = caller.principal.share(None, self.large.bytes_max());
         let tenant = caller.principal.tenant.tenant.name();
         self.large.room(tenant, share)
     }
