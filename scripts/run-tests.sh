@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What `make test` runs, on a clean checkout, and how long each phase took: builds, lints, all tests with
-# cargo-nextest, the console in a browser, examples in the documentation, a minute of requests to the API,
-# and a short chaos run, which waits most of the time and so runs beside the last two.
+# cargo-nextest, then the console in a browser and a short chaos run, which wait most of the time, and
+# beside them the Python package, checks of the console, examples in the documentation and a minute of
+# requests to the API.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +12,8 @@ say() { printf 'run-tests: %s\n' "$*" >&2; }
 readonly NEXTEST=0.9.143
 # What cargo-nextest takes instead of asking cargo.
 readonly BINARIES=target/tests.json METADATA=target/metadata.json
-# Output of the chaos run, and its process.
-readonly CHAOS_LOG=target/chaos.log
-CHAOS=""
+# Processes of what runs beside the phases, by name. The output of each is in target/NAME.log.
+declare -A BESIDE=()
 PREPARING=""
 
 # Sandboxes need root, namespaces, cgroups and overlayfs. Without these their tests are skipped with a
@@ -110,27 +110,30 @@ test_python() {
   (cd sdk/python/treadle_rl && $run ruff check --quiet && $run mypy src tests >&2 && $run pytest --quiet >&2)
 }
 
-# All forms, each with one kill of each kind, two at once: six minutes of runs in four.
-start_chaos() {
-  [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
-  say "killing servers meanwhile; its output is in $CHAOS_LOG"
-  # A process group of its own, daemons and engines included.
-  setsid target/debug/treadle-chaos --binary target/debug/treadle --at-once 2 --kills 1 --programs 60 \
-    --pause-ms-max 3000 "${ALL_FORMS[@]}" >"$CHAOS_LOG" 2>&1 </dev/null &
-  CHAOS=$!
+# Runs a program beside the next phases, in a process group of its own: daemons and engines included.
+beside() {
+  local name=$1
+  shift
+  say "$name meanwhile; its output is in target/$name.log"
+  setsid "$@" >"target/$name.log" 2>&1 </dev/null &
+  BESIDE[$name]=$!
 }
 
-# Its own servers end with it.
-await_chaos() {
-  [[ -n "$CHAOS" ]] || return 0
-  local chaos="$CHAOS"
-  if ! wait "$chaos"; then
-    cat "$CHAOS_LOG" >&2
-    say "the chaos run failed; make chaos runs it without the other tests, and longer"
-    return 1
-  fi
-  CHAOS=""
-  say "the chaos run was clean in all of its forms"
+await() {
+  local name=$1
+  [[ -n "${BESIDE[$name]:-}" ]] || return 0
+  local failed=0
+  wait "${BESIDE[$name]}" || failed=1
+  unset "BESIDE[$name]"
+  ((failed == 0)) || { cat "target/$name.log" >&2; say "$name failed"; return 1; }
+}
+
+# All forms, each with one kill of each kind, two at once: six minutes of runs in four. Its own servers
+# end with it.
+start_chaos() {
+  [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
+  beside chaos target/debug/treadle-chaos --binary target/debug/treadle --at-once 2 --kills 1 --programs 60 \
+    --pause-ms-max 3000 "${ALL_FORMS[@]}"
 }
 
 # Crates without examples say `doctest = false`.
@@ -141,7 +144,8 @@ test_examples() {
 end() {
   print_phases
   [[ -z "$PREPARING" ]] || kill "$PREPARING" 2>/dev/null || true
-  [[ -z "$CHAOS" ]] || kill -- -"$CHAOS" 2>/dev/null || true
+  local process
+  for process in "${BESIDE[@]}"; do kill -- -"$process" 2>/dev/null || true; done
   [[ "${CI:-}" != true || -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || scripts/services.sh stop
 }
 
@@ -160,13 +164,14 @@ main() {
   PREPARING=""
   start_services
   phase "tests" run_tests
+  start_chaos
+  beside browser scripts/test-console.sh
   phase "Python package" test_python
   phase "checks of the console" scripts/build-console.sh check
-  phase "console in a browser" scripts/test-console.sh
-  start_chaos
   phase "examples" test_examples
   phase "requests to the API" scripts/fuzz-api.sh 60 1
-  phase "rest of the chaos run" await_chaos
+  phase "rest of the console in a browser" await browser
+  phase "rest of the chaos run" await chaos
 }
 
 main "$@"
