@@ -44,6 +44,7 @@ mod memory;
 mod priority;
 mod profile;
 mod profile_json;
+mod ranks;
 mod request;
 mod schedule;
 mod sequence;
@@ -61,6 +62,7 @@ use sequence::{Sequence, ServiceKey};
 pub use chain::{chain_hash, content_hash};
 pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, TokensTime};
 pub use profile_json::ProfileError;
+pub use ranks::Ranks;
 pub use request::{
     Counters, EngineSnapshot, FinishReason, Finished, Output, RequestId, RequestSpec, SubmitError,
 };

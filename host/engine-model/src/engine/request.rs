@@ -43,6 +43,14 @@ pub enum SubmitError {
         /// The engine's limit.
         limit_tokens: u32,
     },
+    /// The endpoint has no such rank.
+    #[error("there is no rank {rank}: the ranks are 0 to {}", ranks - 1)]
+    NoRank {
+        /// The rank that was named.
+        rank: u32,
+        /// Number of ranks.
+        ranks: u32,
+    },
 }
 
 /// Why a request ended.
@@ -161,7 +169,42 @@ pub struct EngineSnapshot {
     pub counters: Counters,
 }
 
+impl Counters {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            prefix_queries_tokens: self.prefix_queries_tokens + other.prefix_queries_tokens,
+            prefix_hits_tokens: self.prefix_hits_tokens + other.prefix_hits_tokens,
+            host_hits_tokens: self.host_hits_tokens + other.host_hits_tokens,
+            loaded_tokens: self.loaded_tokens + other.loaded_tokens,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            generation_tokens: self.generation_tokens + other.generation_tokens,
+            prefilled_tokens: self.prefilled_tokens + other.prefilled_tokens,
+            recomputed_tokens: self.recomputed_tokens + other.recomputed_tokens,
+            preemptions: self.preemptions + other.preemptions,
+            priority_preemptions: self.priority_preemptions + other.priority_preemptions,
+            imported_blocks: self.imported_blocks + other.imported_blocks,
+            evicted_blocks: self.evicted_blocks + other.evicted_blocks,
+            finished_requests: self.finished_requests + other.finished_requests,
+            aborted_requests: self.aborted_requests + other.aborted_requests,
+            iterations: self.iterations + other.iterations,
+            busy_us: self.busy_us + other.busy_us,
+        }
+    }
+}
+
 impl EngineSnapshot {
+    /// The sum of two: of two ranks of an endpoint, for example.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            running: self.running + other.running,
+            waiting: self.waiting + other.waiting,
+            used_blocks: self.used_blocks + other.used_blocks,
+            total_blocks: self.total_blocks + other.total_blocks,
+            counters: self.counters.plus(other.counters),
+        }
+    }
+
     /// Share of the blocks that sequences hold, 0 to 1.
     pub fn kv_usage(&self) -> f64 {
         f64::from(self.used_blocks) / f64::from(self.total_blocks.max(1))

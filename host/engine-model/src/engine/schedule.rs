@@ -38,13 +38,37 @@ impl Blocked {
     }
 }
 
+/// An iteration that has begun.
+pub(super) struct Begun {
+    /// Its end, in microseconds.
+    pub(super) end_us: u64,
+    /// What it computes.
+    pub(super) load: IterationLoad,
+    /// Tokens that it could have computed in addition.
+    budget_tokens: u32,
+}
+
 impl Engine {
-    /// Plans an iteration and returns its end, or `None` if there is nothing to compute.
+    /// Plans an iteration, and those that can follow it, and returns its end, or when to check for
+    /// blocks again; `None` if there is nothing to compute.
     pub(super) fn start_iteration(
         &mut self,
         start_us: u64,
         outputs: &mut Vec<Output>,
     ) -> Option<u64> {
+        let Some(begun) = self.begin_iteration(start_us, outputs) else {
+            return self.next_look_for_loads(start_us);
+        };
+        self.plan_leap(begun.end_us, begun.load, begun.budget_tokens);
+        Some(begun.end_us)
+    }
+
+    /// Plans one iteration; `None` if there is nothing to compute.
+    pub(super) fn begin_iteration(
+        &mut self,
+        start_us: u64,
+        outputs: &mut Vec<Output>,
+    ) -> Option<Begun> {
         let mut load = IterationLoad::default();
         let mut budget = self.profile.batched_tokens_max.max(1);
         self.leap = None;
@@ -54,20 +78,22 @@ impl Engine {
             self.admit_waiting(start_us, &mut budget, &mut load);
         }
         if load == IterationLoad::default() {
-            return self.next_look_for_loads(start_us);
+            return None;
         }
         load.passes_milli += self.profile.decode_passes_milli(load.decode_sequences);
         let length_us = self.profile.iteration_us(load);
         self.counters.iterations += 1;
         self.counters.busy_us += length_us;
         self.counters.prefilled_tokens += load.prefill_tokens;
-        let end_us = start_us + length_us;
-        self.plan_leap(end_us, load, budget);
-        Some(end_us)
+        Some(Begun {
+            end_us: start_us + length_us,
+            load,
+            budget_tokens: budget,
+        })
     }
 
     /// Time of the next check while nothing can be computed before blocks are loaded.
-    fn next_look_for_loads(&self, start_us: u64) -> Option<u64> {
+    pub(super) fn next_look_for_loads(&self, start_us: u64) -> Option<u64> {
         let loads = self.running.iter().map(|each| each.loading_until_us);
         let first = loads.filter(|until_us| *until_us > start_us).min()?;
         Some(first.min(start_us + LOOK_US))

@@ -5,6 +5,7 @@ mod found;
 mod host;
 mod memory;
 mod priority;
+mod ranks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
