@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::Value;
+use tokio::net::TcpListener;
+use treadle_engine_sim::{EngineSim, EngineSimOptions};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::fixture::{CHAT, Fixture, chat, endpoint};
+use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, SPEED, chat, endpoint};
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
 
 /// vLLM's metrics with two ranks.
@@ -115,5 +117,36 @@ async fn ranks_of_an_engine_that_answers_later_are_found_and_removed_together() 
         percent_encoding::utf8_percent_encode(engine.url(), percent_encoding::NON_ALPHANUMERIC);
     client.delete(&format!("/api/v1/workers/{url}")).await.ok();
     assert!(workers(client).await.is_empty());
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_ranks_are_workers_and_find_their_programs_caches() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let options = EngineSimOptions {
+        kv_tokens: Some(20_000),
+        ranks: 2,
+        time_scale: SPEED,
+        model: MODEL.to_owned(),
+        ..EngineSimOptions::default()
+    };
+    let engine = EngineSim::serve(listener, options).expect("good options");
+    let fixture = Fixture::around(vec![engine], |_| ()).await;
+    let client = &fixture.client;
+    for worker in two_workers(client).await {
+        assert_eq!(worker["capacity_tokens"], 20_000, "of one rank");
+    }
+    let text = "go on with the work ".repeat(80);
+    for program in ["a", "b"] {
+        for _ in 0..3 {
+            client.post(CHAT, &chat(program, &text, 4)).await.ok();
+        }
+    }
+    for rank in fixture.engines[0].rank_snapshots().await {
+        let counters = rank.counters;
+        assert_eq!(counters.finished_requests, 3, "{counters:?}");
+        let third = counters.prefix_queries_tokens / 3;
+        assert!(counters.prefix_hits_tokens > third, "{counters:?}");
+    }
     fixture.finish().await;
 }

@@ -90,7 +90,7 @@ async fn modelled(
         let (encoder, spec, end) = prepare(shared, &generation, choice)?;
         let name = serde_json::from_str(&encoder.id).unwrap_or_default();
         let total_tokens = spec.output_tokens as usize;
-        let open = client.open(spec, name).await?;
+        let open = client.open(generation.rank, spec, name).await?;
         choices.push(Answer {
             shared: Arc::clone(shared),
             encoder,

@@ -8,7 +8,8 @@ use tokio::net::TcpListener;
 use treadle_engine_model::engine::EngineProfile;
 
 use super::{
-    EngineSim, EngineSimError, EngineSimOptions, Faults, HOST_TOKENS_PER_S, TEMPLATE_TOKENS_MAX,
+    EngineSim, EngineSimError, EngineSimOptions, Faults, HOST_TOKENS_PER_S, RANKS_MAX,
+    TEMPLATE_TOKENS_MAX,
 };
 
 /// Serve a simulated inference engine over HTTP.
@@ -23,6 +24,10 @@ pub struct EngineSimArgs {
     /// KV memory in tokens, instead of the profile's.
     #[arg(long)]
     pub kv_tokens: Option<u64>,
+    /// Ranks of data parallelism, each with a KV memory of this size and a cache of its own, that
+    /// step together as those of a mixture of experts do.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
+    pub ranks: u32,
     /// Host memory, in tokens of KV, to which the engine offloads evicted blocks itself, as vLLM's
     /// CPU offloading and SGLang's HiCache do; 0 for none.
     #[arg(long, default_value_t = 0)]
@@ -69,6 +74,7 @@ impl EngineSimArgs {
         Ok(EngineSimOptions {
             profile: profile.with_host_tokens(self.host_tokens, self.host_tokens_per_s),
             kv_tokens: self.kv_tokens,
+            ranks: self.ranks,
             template_tokens: self.template_tokens,
             time_scale: self.time_scale,
             model: self.model.clone(),
@@ -142,7 +148,9 @@ mod tests {
             (2_000, 5_000)
         );
         assert_eq!(options.template_tokens, 40);
+        assert_eq!(options.ranks, 1);
         assert!(CommandLine::try_parse_from(["x", "--host-tokens-per-s", "0"]).is_err());
+        assert!(CommandLine::try_parse_from(["x", "--ranks", "0"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--profile", "gpt-9"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--fault", "explode"]).is_err());
     }

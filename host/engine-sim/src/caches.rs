@@ -1,15 +1,15 @@
 //! Export and import of KV caches: copies in host memory, and the links that transfers use. Part of
 //! the task that owns the engine model; all times are virtual.
 //!
-//! A copy consists of the hashes of its blocks. Each engine has its own links: PCIe to the host
-//! memory of its node, and the node's network card to other nodes.
+//! A copy consists of the hashes of its blocks. Each rank has its own PCIe link to the host memory
+//! of the engine's node, and the engine has the node's network card to other nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use treadle_engine_model::engine::{BLOCK_TOKENS, Engine};
+use treadle_engine_model::engine::{BLOCK_TOKENS, Ranks};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, TransferId, Worker};
 
 /// The engine's own node, and any other one.
@@ -50,18 +50,20 @@ pub(super) enum CopyError {
 
 /// An operation on copies.
 pub(super) enum CopyCommand {
-    /// Copy the cached part of a prompt.
+    /// Copy the cached part of a prompt at a rank.
     Export {
         id: TransferId,
+        rank: u32,
         copy: String,
         program: Value,
         tags: Value,
         blocks: Vec<u64>,
         done: oneshot::Sender<Result<CopyRecord, CopyError>>,
     },
-    /// Import a copy from host memory, here or elsewhere; returns its tokens.
+    /// Import a copy from host memory, here or elsewhere, to a rank; returns its tokens.
     Import {
         id: TransferId,
+        rank: u32,
         record: CopyRecord,
         is_here: bool,
         done: oneshot::Sender<Result<u64, CopyError>>,
@@ -84,6 +86,7 @@ enum Moving {
         done: oneshot::Sender<Result<CopyRecord, CopyError>>,
     },
     In {
+        rank: u32,
         record: CopyRecord,
         done: oneshot::Sender<Result<u64, CopyError>>,
     },
@@ -101,14 +104,15 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub(super) fn new(limits: CopyLimits) -> Self {
-        let worker = Worker {
+    pub(super) fn new(limits: CopyLimits, ranks: u32) -> Self {
+        let worker = |_| Worker {
             node: HERE,
             gpus: 1,
         };
+        let topology = Topology::new((0..ranks).map(worker).collect());
         Self {
             limits,
-            links: Links::new(Topology::new(vec![worker])),
+            links: Links::new(topology),
             moving: BTreeMap::new(),
             held: HashMap::new(),
             bytes: 0,
@@ -122,7 +126,7 @@ impl Copies {
     }
 
     /// Completes the transfers that end by this time.
-    pub(super) fn advance(&mut self, now_us: u64, engine: &mut Engine) {
+    pub(super) fn advance(&mut self, now_us: u64, engine: &mut Ranks) {
         self.links.advance(now_us, &mut self.ended);
         for done in std::mem::take(&mut self.ended) {
             match self.moving.remove(&done.id) {
@@ -134,8 +138,8 @@ impl Copies {
                         self.bytes -= bytes;
                     }
                 }
-                Some(Moving::In { record, done }) => {
-                    let blocks = engine.import(now_us, &record.blocks);
+                Some(Moving::In { rank, record, done }) => {
+                    let blocks = engine.import(now_us, rank, &record.blocks);
                     let tokens = u64::from(blocks) * u64::from(BLOCK_TOKENS);
                     let _ = done.send(match tokens {
                         0 => Err(CopyError::EngineFull),
@@ -147,18 +151,19 @@ impl Copies {
         }
     }
 
-    /// Executes a command; the links have been advanced to this time.
-    pub(super) fn handle(&mut self, now_us: u64, engine: &Engine, command: CopyCommand) {
+    /// Executes a command, whose rank exists; the links have been advanced to this time.
+    pub(super) fn handle(&mut self, now_us: u64, engine: &Ranks, command: CopyCommand) {
         match command {
             CopyCommand::Export {
                 id,
+                rank,
                 copy,
                 program,
                 tags,
                 mut blocks,
                 done,
             } => {
-                let tokens = engine.cached_prefix_tokens(&blocks);
+                let tokens = engine.rank(rank).cached_prefix_tokens(&blocks);
                 blocks.truncate((tokens / u64::from(BLOCK_TOKENS)) as usize);
                 let record = CopyRecord {
                     program,
@@ -171,21 +176,22 @@ impl Copies {
                     let _ = done.send(Err(error));
                     return;
                 }
-                let (from, to) = (TransferEnd::Worker(0), TransferEnd::Host(HERE));
+                let (from, to) = (TransferEnd::Worker(rank), TransferEnd::Host(HERE));
                 self.bytes += record.bytes;
                 self.links.start(now_us, id, from, to, record.bytes);
                 self.moving.insert(id, Moving::Out { copy, record, done });
             }
             CopyCommand::Import {
                 id,
+                rank,
                 record,
                 is_here,
                 done,
             } => {
                 let from = TransferEnd::Host(if is_here { HERE } else { ELSEWHERE });
-                self.links
-                    .start(now_us, id, from, TransferEnd::Worker(0), record.bytes);
-                self.moving.insert(id, Moving::In { record, done });
+                let to = TransferEnd::Worker(rank);
+                self.links.start(now_us, id, from, to, record.bytes);
+                self.moving.insert(id, Moving::In { rank, record, done });
             }
             CopyCommand::Cancel(id) => {
                 self.links.cancel(now_us, id);

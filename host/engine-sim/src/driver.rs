@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use treadle_engine_model::engine::{
-    Engine, EngineSnapshot, Output, RequestId, RequestSpec, SubmitError,
+    EngineSnapshot, Output, Ranks, RequestId, RequestSpec, SubmitError,
 };
 
 use super::caches::{Copies, CopyCommand, CopyLimits, CopyRecord};
@@ -37,6 +37,7 @@ pub(super) enum AbortScope {
 
 enum Command {
     Submit {
+        rank: Option<u32>,
         spec: RequestSpec,
         name: String,
         progress: mpsc::Sender<Progress>,
@@ -45,7 +46,7 @@ enum Command {
     Abandon(RequestId),
     Abort(AbortScope),
     ResetPrefixCache,
-    TakeSnapshot(oneshot::Sender<EngineSnapshot>),
+    TakeSnapshots(oneshot::Sender<Vec<EngineSnapshot>>),
     Copy(CopyCommand),
 }
 
@@ -119,7 +120,7 @@ impl Drop for AbandonOnDrop {
 impl EngineClient {
     /// Starts the driver task of an engine; it ends when `shutdown` turns true.
     pub(super) fn start(
-        engine: Engine,
+        engine: Ranks,
         time_scale: f64,
         live_max: usize,
         limits: CopyLimits,
@@ -133,12 +134,12 @@ impl EngineClient {
         let late_us = Arc::new(AtomicU64::new(0));
         let driver = Driver {
             late_us: Arc::clone(&late_us),
+            copies: Copies::new(limits, engine.count()),
             engine,
             clock,
             live: HashMap::new(),
             names: BTreeMap::new(),
             outputs: Vec::new(),
-            copies: Copies::new(limits),
         };
         let task = tokio::spawn(driver.run(inbox, shutdown));
         let live = Arc::new(AtomicUsize::new(0));
@@ -154,9 +155,11 @@ impl EngineClient {
         )
     }
 
-    /// Submits a request to the engine. `spec.id` is assigned here.
+    /// Submits a request to a rank of the engine, or lets it choose one. `spec.id` is assigned
+    /// here.
     pub(super) async fn open(
         &self,
+        rank: Option<u32>,
         mut spec: RequestSpec,
         name: String,
     ) -> Result<OpenRequest, OpenError> {
@@ -177,6 +180,7 @@ impl EngineClient {
         let (sender, progress) = mpsc::channel(spec.output_tokens as usize + 1);
         let (accepted, answer) = oneshot::channel();
         let submit = Command::Submit {
+            rank,
             spec,
             name,
             progress: sender,
@@ -198,9 +202,10 @@ impl EngineClient {
         let _ = self.commands.send(Command::ResetPrefixCache);
     }
 
-    /// Copies the cached part of these blocks to host memory.
+    /// Copies the cached part of these blocks at a rank to host memory.
     pub(super) async fn export(
         &self,
+        rank: u32,
         copy: String,
         program: Value,
         tags: Value,
@@ -210,6 +215,7 @@ impl EngineClient {
         let (id, _guard) = self.transfer();
         self.copy(CopyCommand::Export {
             id,
+            rank,
             copy,
             program,
             tags,
@@ -219,12 +225,18 @@ impl EngineClient {
         Ok(answer.await.map_err(|_| OpenError::Closed)??)
     }
 
-    /// Imports a copy; returns its tokens.
-    pub(super) async fn import(&self, record: CopyRecord, is_here: bool) -> Result<u64, ApiError> {
+    /// Imports a copy to a rank; returns its tokens.
+    pub(super) async fn import(
+        &self,
+        rank: u32,
+        record: CopyRecord,
+        is_here: bool,
+    ) -> Result<u64, ApiError> {
         let (done, answer) = oneshot::channel();
         let (id, _guard) = self.transfer();
         self.copy(CopyCommand::Import {
             id,
+            rank,
             record,
             is_here,
             done,
@@ -260,10 +272,10 @@ impl EngineClient {
         self.late_us.load(Ordering::Relaxed)
     }
 
-    /// The engine's state; `None` if the driver is gone.
-    pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
+    /// The state of each rank; `None` if the driver is gone.
+    pub(super) async fn snapshots(&self) -> Option<Vec<EngineSnapshot>> {
         let (sender, answer) = oneshot::channel();
-        self.commands.send(Command::TakeSnapshot(sender)).ok()?;
+        self.commands.send(Command::TakeSnapshots(sender)).ok()?;
         answer.await.ok()
     }
 }
@@ -275,7 +287,7 @@ struct LiveRequest {
 
 struct Driver {
     late_us: Arc<AtomicU64>,
-    engine: Engine,
+    engine: Ranks,
     clock: Clock,
     live: HashMap<RequestId, LiveRequest>,
     names: BTreeMap<String, RequestId>,
@@ -337,13 +349,14 @@ impl Driver {
     fn handle(&mut self, now_us: u64, command: Command) {
         match command {
             Command::Submit {
+                rank,
                 spec,
                 name,
                 progress,
                 accepted,
             } => {
                 let id = spec.id;
-                let result = self.engine.submit(now_us, spec);
+                let result = self.engine.submit(now_us, rank, spec);
                 if result.is_ok() {
                     self.names.insert(name.clone(), id);
                     self.live.insert(id, LiveRequest { name, progress });
@@ -370,8 +383,8 @@ impl Driver {
                 }
             }
             Command::ResetPrefixCache => self.engine.reset_prefix_cache(),
-            Command::TakeSnapshot(sender) => {
-                let _ = sender.send(self.engine.snapshot());
+            Command::TakeSnapshots(sender) => {
+                let _ = sender.send(self.engine.snapshots());
             }
             Command::Copy(command) => self.copies.handle(now_us, &self.engine, command),
         }

@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::caches::{CopyError, CopyRecord};
 use super::driver::EngineClient;
-use super::error::ApiError;
+use super::error::{ApiError, OpenError};
 use super::request::{self, parse};
 use super::shape::Shape;
 use super::tokens;
+use treadle_engine_model::engine::SubmitError;
 use treadle_http::Upstream;
 
 /// The name by which the executor recognises a simulated engine.
@@ -54,12 +55,13 @@ struct ExportPrompt {
 /// `POST /kv/export`: copies the cached part of a prompt to this engine's host memory.
 pub(super) async fn export(
     State(shared): SharedState,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
     let asked: ExportBody = parse(&body)?;
     let blocks = blocks_of(&shared, &asked)?;
-    let client = modelled(&shared)?;
-    let exported = client.export(asked.copy, asked.program, asked.tags, blocks);
+    let (client, rank) = (modelled(&shared)?, rank_of(&shared, &headers)?);
+    let exported = client.export(rank, asked.copy, asked.program, asked.tags, blocks);
     let record = exported.await?;
     Ok(Json(json!({
         "tokens": record.tokens, "bytes": record.bytes,
@@ -109,10 +111,11 @@ struct ImportBody {
 /// `POST /kv/import`: imports a copy, this engine's own or another's.
 pub(super) async fn import(
     State(shared): SharedState,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
     let asked: ImportBody = parse(&body)?;
-    let client = modelled(&shared)?;
+    let (client, rank) = (modelled(&shared)?, rank_of(&shared, &headers)?);
     let source: http::Uri = asked
         .source
         .parse()
@@ -135,7 +138,7 @@ pub(super) async fn import(
     // Engines on one IP address share a node, and its host memory.
     let is_here = source.host() == Some(own.ip().to_string().as_str());
     let bytes = record.bytes;
-    let tokens = client.import(record, is_here).await?;
+    let tokens = client.import(rank, record, is_here).await?;
     Ok(Json(json!({ "tokens": tokens, "bytes": bytes })))
 }
 
@@ -183,6 +186,16 @@ pub(super) async fn forget(
     let asked: DropBody = parse(&body)?;
     modelled(&shared)?.forget(asked.copy);
     Ok(Json(json!({})))
+}
+
+/// The rank whose cache is meant; without one, the first.
+fn rank_of(shared: &Shared, headers: &HeaderMap) -> Result<u32, ApiError> {
+    let rank = request::rank_header(headers)?.unwrap_or(0);
+    let ranks = shared.options.ranks;
+    if rank >= ranks {
+        return Err(OpenError::Refused(SubmitError::NoRank { rank, ranks }).into());
+    }
+    Ok(rank)
 }
 
 fn modelled(shared: &Shared) -> Result<&EngineClient, ApiError> {

@@ -43,7 +43,7 @@ use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use treadle_engine_model::engine::{Engine, EngineProfile, EngineSnapshot};
+use treadle_engine_model::engine::{EngineProfile, EngineSnapshot, Ranks};
 
 use caches::CopyLimits;
 use driver::EngineClient;
@@ -64,6 +64,8 @@ const HOST_BYTES_MAX: u64 = 256 << 30;
 
 /// Default speed at which an engine loads blocks from its own host memory, in tokens per second.
 pub const HOST_TOKENS_PER_S: u64 = 200_000;
+/// Most ranks of one engine.
+pub const RANKS_MAX: i64 = 64;
 /// Maximum length of a chat template, in tokens.
 const TEMPLATE_TOKENS_MAX: i64 = 65_536;
 
@@ -74,6 +76,9 @@ pub struct EngineSimOptions {
     pub profile: EngineProfile,
     /// KV memory in tokens, instead of the profile's.
     pub kv_tokens: Option<u64>,
+    /// Ranks of data parallelism that step together, each of the profile, with its own KV memory
+    /// and cache; at least 1.
+    pub ranks: u32,
     /// Tokens that a chat template adds in front of every chat, invisible to clients.
     pub template_tokens: u32,
     /// Virtual seconds per real second, above 0.
@@ -101,6 +106,7 @@ impl Default for EngineSimOptions {
         Self {
             profile: EngineProfile::qwen3_32b_h100(),
             kv_tokens: None,
+            ranks: 1,
             template_tokens: 0,
             time_scale: 1.0,
             model: "treadle-sim".to_owned(),
@@ -149,14 +155,18 @@ struct Shared {
 }
 
 impl Shared {
-    async fn snapshot(&self) -> EngineSnapshot {
-        let idle = EngineSnapshot {
-            total_blocks: self.profile.kv_blocks,
-            ..EngineSnapshot::default()
+    /// The state of each rank.
+    async fn snapshots(&self) -> Vec<EngineSnapshot> {
+        let idle = || {
+            let rank = EngineSnapshot {
+                total_blocks: self.profile.kv_blocks,
+                ..EngineSnapshot::default()
+            };
+            vec![rank; self.options.ranks as usize]
         };
         match &self.client {
-            Some(client) => client.snapshot().await.unwrap_or(idle),
-            None => idle,
+            Some(client) => client.snapshots().await.unwrap_or_else(idle),
+            None => idle(),
         }
     }
 
@@ -192,7 +202,7 @@ impl EngineSim {
         let (client, driver) = if options.instant {
             (None, None)
         } else {
-            let engine = Engine::new(profile.clone());
+            let engine = Ranks::new(&profile, options.ranks);
             let (scale, live_max) = (options.time_scale, options.requests_max);
             let limits = CopyLimits {
                 bytes_per_token: options.kv_bytes_per_token,
@@ -254,6 +264,9 @@ fn check(options: &EngineSimOptions) -> Result<(), EngineSimError> {
             "tokens_per_event must be at least 1",
         ));
     }
+    if !(1..=RANKS_MAX).contains(&i64::from(options.ranks)) {
+        return Err(EngineSimError::Option("ranks must be from 1 to 64"));
+    }
     if options.model.is_empty() {
         return Err(EngineSimError::Option("model must not be empty"));
     }
@@ -280,9 +293,15 @@ impl EngineSimHandle {
         format!("http://{}", self.addr)
     }
 
-    /// The engine's state.
+    /// The engine's state: of all its ranks together.
     pub async fn snapshot(&self) -> EngineSnapshot {
-        self.shared.snapshot().await
+        let ranks = self.rank_snapshots().await.into_iter();
+        ranks.reduce(EngineSnapshot::plus).unwrap_or_default()
+    }
+
+    /// The state of each of its ranks.
+    pub async fn rank_snapshots(&self) -> Vec<EngineSnapshot> {
+        self.shared.snapshots().await
     }
 
     /// The engine's worst delay behind its clock, in virtual microseconds; large if the machine is

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use treadle_engine_model::engine::{EngineProfile, EngineSnapshot};
+use treadle_engine_model::engine::{Counters, EngineProfile, EngineSnapshot};
 
 use super::Shared;
 use super::shape::End;
@@ -40,41 +40,38 @@ impl Totals {
     }
 }
 
-/// The whole page.
-pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
+/// The whole page, of the state of each rank. What is counted outside of the model is counted for
+/// the first.
+pub(super) fn render(shared: &Shared, mut ranks: Vec<EngineSnapshot>) -> String {
+    let totals = &shared.totals;
+    if let Some(first) = ranks.first_mut() {
+        let counters = &mut first.counters;
+        counters.prompt_tokens += totals.instant_prompt_tokens.load(Ordering::Relaxed);
+        counters.generation_tokens += totals.instant_output_tokens.load(Ordering::Relaxed);
+    }
     let mut page = Page {
         text: String::new(),
         model: &shared.model_json,
+        ranks,
     };
-    let counters = snapshot.counters;
-    let totals = &shared.totals;
-    page.gauge("vllm:num_requests_running", f64::from(snapshot.running));
-    page.gauge("vllm:num_requests_waiting", f64::from(snapshot.waiting));
-    page.gauge("vllm:kv_cache_usage_perc", snapshot.kv_usage());
-    page.counter(
-        "vllm:prefix_cache_queries_total",
-        counters.prefix_queries_tokens,
-    );
+    page.gauge("vllm:num_requests_running", |rank| f64::from(rank.running));
+    page.gauge("vllm:num_requests_waiting", |rank| f64::from(rank.waiting));
+    page.gauge("vllm:kv_cache_usage_perc", EngineSnapshot::kv_usage);
+    page.counter("vllm:prefix_cache_queries_total", |c| {
+        c.prefix_queries_tokens
+    });
     // As in vLLM, host memory is queried for what the engine's own cache lacks.
-    let host_hits = counters.host_hits_tokens;
-    let own_hits = counters.prefix_hits_tokens - host_hits;
+    let own_hits = |c: &Counters| c.prefix_hits_tokens - c.host_hits_tokens;
     page.counter("vllm:prefix_cache_hits_total", own_hits);
-    page.counter(
-        "vllm:external_prefix_cache_queries_total",
-        counters.prefix_queries_tokens - own_hits,
-    );
-    page.counter("vllm:external_prefix_cache_hits_total", host_hits);
-    page.counter("vllm:num_preemptions_total", counters.preemptions);
-    let instant_prompt = totals.instant_prompt_tokens.load(Ordering::Relaxed);
-    let instant_output = totals.instant_output_tokens.load(Ordering::Relaxed);
-    page.counter(
-        "vllm:prompt_tokens_total",
-        counters.prompt_tokens + instant_prompt,
-    );
-    page.counter(
-        "vllm:generation_tokens_total",
-        counters.generation_tokens + instant_output,
-    );
+    page.counter("vllm:external_prefix_cache_queries_total", |c| {
+        c.prefix_queries_tokens - own_hits(c)
+    });
+    page.counter("vllm:external_prefix_cache_hits_total", |c| {
+        c.host_hits_tokens
+    });
+    page.counter("vllm:num_preemptions_total", |c| c.preemptions);
+    page.counter("vllm:prompt_tokens_total", |c| c.prompt_tokens);
+    page.counter("vllm:generation_tokens_total", |c| c.generation_tokens);
     page.family("vllm:request_success_total", "counter");
     let ends = [
         (End::Length, &totals.length),
@@ -83,27 +80,21 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
     ];
     for (end, count) in ends {
         let label = format!(",finished_reason=\"{}\"", end.name());
-        page.sample(
-            "vllm:request_success_total",
-            &label,
-            count.load(Ordering::Relaxed) as f64,
-        );
+        let count = count.load(Ordering::Relaxed) as f64;
+        page.sample("vllm:request_success_total", 0, &label, count);
     }
     page.cache_config(&shared.profile);
-    page.counter(
-        "treadle_engine_sim_prefilled_tokens_total",
-        counters.prefilled_tokens,
-    );
-    page.counter(
-        "treadle_engine_sim_recomputed_tokens_total",
-        counters.recomputed_tokens,
-    );
-    page.counter(
-        "treadle_engine_sim_evicted_blocks_total",
-        counters.evicted_blocks,
-    );
-    page.counter("treadle_engine_sim_iterations_total", counters.iterations);
-    page.counter("treadle_engine_sim_busy_virtual_us_total", counters.busy_us);
+    page.counter("treadle_engine_sim_prefilled_tokens_total", |c| {
+        c.prefilled_tokens
+    });
+    page.counter("treadle_engine_sim_recomputed_tokens_total", |c| {
+        c.recomputed_tokens
+    });
+    page.counter("treadle_engine_sim_evicted_blocks_total", |c| {
+        c.evicted_blocks
+    });
+    page.counter("treadle_engine_sim_iterations_total", |c| c.iterations);
+    page.counter("treadle_engine_sim_busy_virtual_us_total", |c| c.busy_us);
     page.text
 }
 
@@ -111,6 +102,7 @@ struct Page<'a> {
     text: String,
     /// The model's name as JSON; Prometheus escapes quotes and backslashes in the same way.
     model: &'a str,
+    ranks: Vec<EngineSnapshot>,
 }
 
 impl Page<'_> {
@@ -130,28 +122,37 @@ impl Page<'_> {
             profile.kv_blocks,
             profile.kv_tokens(),
         );
-        self.sample("vllm:cache_config_info", &label, 1.0);
+        for rank in 0..self.ranks.len() {
+            self.sample("vllm:cache_config_info", rank, &label, 1.0);
+        }
     }
 
-    fn gauge(&mut self, name: &str, value: f64) {
+    fn gauge(&mut self, name: &str, value: impl Fn(&EngineSnapshot) -> f64) {
         self.family(name, "gauge");
-        self.sample(name, "", value);
+        self.samples(name, value);
     }
 
-    fn counter(&mut self, name: &str, value: u64) {
+    fn counter(&mut self, name: &str, value: impl Fn(&Counters) -> u64) {
         self.family(name, "counter");
-        self.sample(name, "", value as f64);
+        self.samples(name, |rank| value(&rank.counters) as f64);
+    }
+
+    fn samples(&mut self, name: &str, value: impl Fn(&EngineSnapshot) -> f64) {
+        let values: Vec<f64> = self.ranks.iter().map(value).collect();
+        for (rank, value) in values.into_iter().enumerate() {
+            self.sample(name, rank, "", value);
+        }
     }
 
     fn family(&mut self, name: &str, kind: &str) {
         let _ = writeln!(self.text, "# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+    fn sample(&mut self, name: &str, rank: usize, labels: &str, value: f64) {
         let model = self.model;
         let _ = writeln!(
             self.text,
-            "{name}{{engine=\"0\",model_name={model}{labels}}} {value}"
+            "{name}{{engine=\"{rank}\",model_name={model}{labels}}} {value}"
         );
     }
 }

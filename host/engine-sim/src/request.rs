@@ -14,6 +14,9 @@ use super::tokens;
 use super::tools::{Call, Tool, call_for};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// The header that names a rank of data parallelism, as in vLLM.
+const RANK_HEADER: &str = "x-data-parallel-rank";
+
 /// A generation request.
 #[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
 pub(super) struct Generation {
@@ -40,6 +43,8 @@ pub(super) struct Generation {
     pub(super) priority: i32,
     pub(super) salt: Option<String>,
     pub(super) seed: u64,
+    /// The rank that has to serve it; `None`: the server chooses.
+    pub(super) rank: Option<u32>,
 }
 
 /// The meaning of a request's number of tokens.
@@ -73,6 +78,9 @@ pub(super) struct CommonFields {
     extra_key: Option<String>,
     request_id: Option<String>,
     rid: Option<String>,
+    /// What SGLang calls the rank, and routers that know ranks send.
+    #[serde(alias = "routed_dp_rank")]
+    data_parallel_rank: Option<u32>,
     return_token_ids: Option<bool>,
     return_logprob: Option<bool>,
     /// A flag or a number.
@@ -175,6 +183,7 @@ impl CommonFields {
             priority: self.priority.unwrap_or(0),
             salt: self.cache_salt.or(self.extra_key),
             seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
+            rank: self.data_parallel_rank,
         })
     }
 }
@@ -330,6 +339,16 @@ pub(super) fn count_chat(body: &[u8], options: &EngineSimOptions) -> Result<usiz
     Ok(tokens::count(&prompt))
 }
 
+/// The rank of data parallelism that a request names in its header.
+pub(super) fn rank_header(headers: &HeaderMap) -> Result<Option<u32>, ApiError> {
+    let Some(value) = headers.get(RANK_HEADER) else {
+        return Ok(None);
+    };
+    let rank = value.to_str().ok().and_then(|text| text.parse().ok());
+    let wrong = || ApiError::invalid(format!("{RANK_HEADER} must be the number of a rank"));
+    rank.map(Some).ok_or_else(wrong)
+}
+
 /// Parses a generation request. `fallback_id` is used if neither body nor headers contain an id.
 pub(super) fn read(
     shape: Shape,
@@ -372,6 +391,7 @@ pub(super) fn read(
     let id = fields.request_id.take().or(fields.rid.take());
     let id = id.unwrap_or_else(|| header.unwrap_or(fallback_id).to_owned());
     let mut generation = fields.generation(shape, prompt, &id)?;
+    generation.rank = rank_header(headers)?.or(generation.rank);
     if let Some(chat) = &chat
         && chat.may_call()
     {

@@ -176,7 +176,7 @@ async fn detokenize(body: Bytes) -> Result<Json<Value>, ApiError> {
 }
 
 async fn show_metrics(State(shared): SharedState) -> Response {
-    let page = metrics::render(&shared, &shared.snapshot().await);
+    let page = metrics::render(&shared, shared.snapshots().await);
     (
         [(
             header::CONTENT_TYPE,
@@ -199,6 +199,8 @@ async fn server_info(State(shared): SharedState) -> Json<Value> {
         "max_running_requests": profile.running_max,
         "context_length": profile.sequence_limit_tokens(),
         "page_size": profile.block_tokens,
+        "dp_size": shared.options.ranks,
+        "enable_dp_attention": shared.options.ranks > 1,
         "enable_hierarchical_cache": profile.host_blocks > 0,
         "chunked_prefill_size": profile.batched_tokens_max,
         "profile": profile.name,

@@ -7,10 +7,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 use std::time::Duration;
+use treadle_model::endpoint_of;
 use treadle_trust::Connector;
 
 use crate::{Limits, TransferError};
 
+/// Names a rank of data parallelism, whose cache is meant.
+const RANK_HEADER: &str = "x-data-parallel-rank";
 /// Largest accepted response.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Longest part of an engine's message in an error.
@@ -41,11 +44,16 @@ impl EngineClient {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), TransferError> {
-        let address = format!("{}{path}", base.trim_end_matches('/'));
-        let request = Request::builder()
+        let (endpoint, rank) = endpoint_of(base);
+        let address = format!("{endpoint}{path}");
+        let mut request = Request::builder()
             .method(method)
             .uri(&address)
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(rank) = rank {
+            request = request.header(RANK_HEADER, rank);
+        }
+        let request = request
             .body(Full::new(body))
             .map_err(|error| TransferError::unreachable(&address, error))?;
         let response = self

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use treadle_core::{Event, ProgramEvent};
 use treadle_engine_model::engine::EngineProfile;
+use treadle_model::endpoint_of;
 
 use super::error::CliError;
 use super::logs;
@@ -16,7 +17,7 @@ use super::output::print_text;
 use super::serve::{Signals, listen_flag, print_first_token, stop};
 use super::settings::Settings;
 use treadle_config::{Config, Endpoint, StoreConfig};
-use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
+use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions, RANKS_MAX};
 use treadle_server::start::Daemon;
 
 /// Maximum number of simulated engines; each may use a thread.
@@ -39,6 +40,10 @@ pub(super) struct UpArgs {
     /// KV memory of each engine in tokens, instead of the profile's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     kv_tokens: Option<u64>,
+    /// Ranks of data parallelism of each engine, each with a KV memory of this size; they step
+    /// together, and each is a worker.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
+    ranks: u32,
     /// Virtual seconds per real second, for engines and scheduler alike; by default
     /// `scheduler.time_scale`.
     #[arg(long)]
@@ -99,6 +104,7 @@ impl UpArgs {
             let options = EngineSimOptions {
                 profile: profile.clone(),
                 kv_tokens: self.kv_tokens,
+                ranks: self.ranks,
                 time_scale,
                 model: self.model.clone(),
                 seed: 1 + u64::from(number),
@@ -174,7 +180,7 @@ async fn forget_engines(daemon: &Daemon, config: &Config) {
     let workers = daemon.app.driver.workers().await.unwrap_or_default();
     let ours = workers
         .iter()
-        .filter(|w| urls.iter().any(|url| **url == *w.url));
+        .filter(|w| urls.iter().any(|url| url == endpoint_of(&w.url).0));
     for worker in ours.map(|w| w.id) {
         daemon.app.engines.forget(worker);
         daemon
