@@ -6,7 +6,8 @@ use treadle_core::{CoreConfig, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
-    ClusterOptions, NoObserver, Report, Surroundings, TransferOptions, simulate, simulate_within,
+    ClusterOptions, EngineRanks, NoObserver, RankChoice, Report, Surroundings, TransferOptions,
+    simulate, simulate_within,
 };
 use treadle_simulator::workload::{
     AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
@@ -176,6 +177,53 @@ fn without_pressure_no_program_is_paused() {
     assert!((all - 1.0).abs() < 1e-9, "{kv:?}");
     assert!(kv.recompute < kv.prefill && kv.transfer == 0.0, "{kv:?}");
     assert!(kv.unused > 0.5 && kv.caching > 0.0, "{kv:?}");
+}
+
+#[test]
+fn programs_that_stay_at_a_rank_find_their_caches_there() {
+    let runs = generated(60, 3);
+    let count = 4;
+    let profile = EngineProfile::glm46_8xh100();
+    let options = ClusterOptions {
+        core: CoreConfig {
+            mode: Mode::Sticky,
+            ..CoreConfig::default()
+        },
+        policy: NativeEviction::default(),
+        engines: 2,
+        profile: profile.with_kv_tokens(200_000),
+        transfers: TransferOptions::default(),
+        reports_prefixes: true,
+        concurrency: 30,
+        seed: 1,
+        audit: false,
+        stop_at_us: None,
+        count_from_us: 0,
+    };
+    let run = |chosen_by| {
+        let around = Surroundings {
+            ranks: Some(EngineRanks { count, chosen_by }),
+            ..Surroundings::default()
+        };
+        let mut policy = options.policy.clone();
+        simulate_within(&runs, &options, &mut policy, around, &mut NoObserver)
+    };
+    let spread = run(RankChoice::Engine);
+    for chosen_by in [RankChoice::Scheduler, RankChoice::Program] {
+        let pinned = run(chosen_by);
+        assert_eq!(pinned.steps, spread.steps);
+        assert!(
+            pinned.hit_rate > spread.hit_rate + 0.2,
+            "{pinned:?} {spread:?}"
+        );
+        assert!(pinned.steps_per_min > spread.steps_per_min, "{chosen_by:?}");
+    }
+    assert_eq!(
+        run(RankChoice::Scheduler).speeds.len(),
+        8,
+        "each is a worker"
+    );
+    assert_eq!(spread.speeds.len(), 2);
 }
 
 /// On recorded coding agents with 192 live programs: at least 2.1 times the steps of sticky

@@ -7,6 +7,7 @@
 mod actions;
 mod agents;
 mod answers;
+mod engines;
 mod report;
 mod schedule;
 mod surroundings;
@@ -17,7 +18,9 @@ pub use answers::{Answered, Answers};
 pub use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
-pub use surroundings::{NoObserver, StepSeen, Surroundings, ToolAction, Watch};
+pub use surroundings::{
+    EngineRanks, NoObserver, RankChoice, StepSeen, Surroundings, ToolAction, Watch,
+};
 pub use transfers::TransferOptions;
 
 use crate::workload::AgentRun;
@@ -27,11 +30,11 @@ use tools::Tools;
 use transfers::Transfers;
 use treadle_core::memory::TokenTime;
 use treadle_core::{
-    Capacity, Command, Core, CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramCommand,
-    ProgramEvent, StepArrival, StepTokens,
+    Command, Core, CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramCommand, ProgramEvent,
+    StepArrival, StepTokens,
 };
-use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
-use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_engine_model::engine::{EngineProfile, Output, Ranks, RequestSpec};
+use treadle_model::{FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::native::NativeEviction;
 
 /// Output tokens between progress reports, as in the gateway.
@@ -124,7 +127,7 @@ struct Cluster<'a> {
     /// Steps in transit to an engine, by the time of arrival.
     sending: BTreeSet<(u64, StepId)>,
     core: Core,
-    engines: Vec<Engine>,
+    engines: Vec<Ranks>,
     agents: Agents<'a>,
     /// Pending reports of tool runners, in order.
     pending_reports: BTreeMap<(u64, u64), Event>,
@@ -153,9 +156,8 @@ impl<'a> Cluster<'a> {
         surroundings: Surroundings<'a>,
         watch: &'a mut dyn Watch,
     ) -> Self {
-        let engines: Vec<Engine> = (0..options.engines as usize)
-            .map(|index| Engine::new(surroundings.profile(index, &options.profile)))
-            .collect();
+        let engines = engines::start(options, &surroundings);
+        let workers = options.engines * engines::workers_each(&surroundings);
         let block_tokens = options.profile.block_tokens;
         let agents = match surroundings.schedule {
             Some(schedule) => Agents::scheduled(runs, schedule, options.seed, block_tokens),
@@ -173,7 +175,7 @@ impl<'a> Cluster<'a> {
             pending_reports: BTreeMap::new(),
             told: 0,
             tools: Tools::default(),
-            transfers: Transfers::new(options.engines, options.transfers),
+            transfers: Transfers::new(workers, options.transfers),
             agents_by_program: BTreeMap::new(),
             steps: BTreeMap::new(),
             next_step: 0,
@@ -186,29 +188,14 @@ impl<'a> Cluster<'a> {
             refused: 0,
             kv_before: TokenTime::default(),
         };
-        for worker in 0..options.engines {
-            let profile = cluster.engines[worker as usize].profile();
-            let (kv_tokens, limit) = (profile.kv_tokens(), profile.sequence_limit_tokens());
-            cluster.handle(&Event::Program(ProgramEvent::WorkerAdded {
-                worker: WorkerId(worker),
-                url: format!("sim://engine-{worker}").into(),
-                engine: EngineKind::Vllm,
-                capacity: Capacity {
-                    tokens: Some(kv_tokens),
-                    context_tokens_max: Some(u64::from(limit)),
-                    slots: None,
-                    gpus: None,
-                    offloads: profile.host_blocks > 0,
-                },
-            }));
-        }
+        cluster.add_workers();
         cluster.set_cores();
         cluster
     }
 
     fn run(&mut self) {
         loop {
-            let engine = self.engines.iter().filter_map(Engine::next_event_at).min();
+            let engine = self.engines.iter().filter_map(Ranks::next_event_at).min();
             let deadline = self.core.next_deadline().map(|at| at.0);
             let agent = self.agents.next_at();
             let sending = self.sending.first().map(|(at, _)| *at);
@@ -259,17 +246,6 @@ impl<'a> Cluster<'a> {
             if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
                 self.handle(&Event::Daemon(DaemonEvent::TimerFired));
             }
-        }
-    }
-
-    fn advance_engines(&mut self) {
-        for index in 0..self.engines.len() {
-            let mut outputs = std::mem::take(&mut self.outputs);
-            self.engines[index].advance(self.now, &mut outputs);
-            for output in outputs.drain(..) {
-                self.observe(&output);
-            }
-            self.outputs = outputs;
         }
     }
 
@@ -379,7 +355,7 @@ impl<'a> Cluster<'a> {
             one_shot: false,
             inferred: false,
             parent: None,
-            group: None,
+            group: self.surroundings.reports_groups.then_some(run.group.into()),
             model: None,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
@@ -488,7 +464,8 @@ impl<'a> Cluster<'a> {
             blocks: self.agents.blocks(running.agent).into(),
             priority: 0,
         };
-        if self.engines[running.worker].submit(self.now, spec).is_err() {
+        let (agent, worker) = (running.agent, running.worker);
+        if !self.submit_to(worker, agent, spec) {
             self.refused += 1;
             if let Some(running) = self.steps.remove(&step) {
                 self.handle(&Event::Program(ProgramEvent::StepCancelled { step }));

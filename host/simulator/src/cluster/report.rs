@@ -4,6 +4,7 @@ use super::Cluster;
 use serde::Serialize;
 use treadle_core::memory::{TokenTime, Use};
 use treadle_core::programs::Worker;
+use treadle_engine_model::engine::Ranks;
 use treadle_model::{Span, Timestamp};
 
 /// Use of the engines' KV memory, by the core's ledger: shares of what was charged or unused
@@ -112,7 +113,8 @@ impl Cluster<'_> {
         let steps = self.latencies_us.len() as u64;
         let makespan_s = (self.now - self.options.count_from_us.min(self.now)) as f64 / 1e6;
         let counters = self.core.programs().counters;
-        let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
+        let ranks = self.engines.iter().flat_map(Ranks::snapshots);
+        let engines = ranks.map(|rank| rank.counters);
         let prefilled_tokens = engines.clone().map(|c| c.prefilled_tokens).sum();
         let preemptions = engines.map(|c| c.preemptions).sum();
 

@@ -24,9 +24,44 @@ pub struct Surroundings<'a> {
     pub tool_cores: Option<u64>,
     /// Time to send a step to its engine, in microseconds.
     pub request_overhead_us: u64,
+    /// Ranks of each engine; without it an engine has one cache.
+    pub ranks: Option<EngineRanks>,
+    /// Whether the scheduler is told which programs are samples of one task.
+    pub reports_groups: bool,
     /// Whether answers come in one piece, so that nothing is reported to the scheduler before a
     /// step's end.
     pub whole_answers: bool,
+}
+
+/// Ranks of data parallelism, each with the profile's memory and a cache, that step together
+/// ([`Ranks`](treadle_engine_model::engine::Ranks)).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EngineRanks {
+    /// Number of ranks of each engine, at least 1.
+    pub count: u32,
+    /// What decides at which rank a step runs.
+    pub chosen_by: RankChoice,
+}
+
+/// What decides at which rank of its engine a step runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RankChoice {
+    /// The scheduler: each rank is a worker.
+    Scheduler,
+    /// The engine, as vLLM does; it is one worker. A program's steps go wherever fewest run.
+    Engine,
+    /// A hash of the step's program, as routers that hash a program's id; the engine is one worker.
+    Program,
+}
+
+impl EngineRanks {
+    /// Number of workers that an engine is to the scheduler.
+    pub(super) fn workers(self) -> u32 {
+        match self.chosen_by {
+            RankChoice::Scheduler => self.count,
+            RankChoice::Engine | RankChoice::Program => 1,
+        }
+    }
 }
 
 /// An action as a tool runner reports it. Times are microseconds after the answer that it follows.

@@ -15,7 +15,7 @@ const NODE_GPUS: u32 = 8;
 pub struct TransferOptions {
     /// Size of a token's KV cache, in bytes.
     pub kv_bytes_per_token: u64,
-    /// Number of GPUs per engine, each with its own PCIe and NVLink.
+    /// Number of GPUs per worker, each with its own PCIe and NVLink.
     pub gpus: u32,
 }
 
@@ -77,13 +77,13 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(engines: u32, options: TransferOptions) -> Self {
-        let worker = |engine: u32| Worker {
-            node: options.node_of(engine),
+    pub(super) fn new(workers: u32, options: TransferOptions) -> Self {
+        let worker = |worker: u32| Worker {
+            node: options.node_of(worker),
             gpus: options.gpus,
         };
         Self {
-            links: Links::new(Topology::new((0..engines).map(worker).collect())),
+            links: Links::new(Topology::new((0..workers).map(worker).collect())),
             options,
             in_flight: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -183,7 +183,7 @@ impl Cluster<'_> {
         let Some(agent) = self.agents_by_program.get(&program) else {
             return (Arc::from([]), 0);
         };
-        let engine = &self.engines[worker.0 as usize];
+        let engine = self.engine_of(worker);
         let mut blocks = self.agents.blocks(*agent);
         let tokens = engine.cached_prefix_tokens(&blocks);
         blocks.truncate((tokens / u64::from(engine.profile().block_tokens)) as usize);
@@ -243,9 +243,5 @@ impl Cluster<'_> {
                 Event::Program(ProgramEvent::ProgramMigrated { program, to })
             }
         }
-    }
-
-    fn import(&mut self, to: WorkerId, blocks: &[u64]) {
-        self.engines[to.0 as usize].import(self.now, blocks);
     }
 }
