@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{
-    AssignColumns, NO_CLASS, NOWHERE, ParallelismColumns, PlacementPolicy, WorkerColumns,
+    AssignColumns, NO_CLASS, NO_GROUP, NOWHERE, ParallelismColumns, PlacementPolicy, WorkerColumns,
 };
 
 /// Programs and workers of the timed cases.
@@ -167,6 +167,7 @@ impl PlacementArgs {
                 step_us: &vec![-1.0; workers],
                 prefill_us: &vec![-1.0; workers],
                 hardware_class: &vec![NO_CLASS; workers],
+                lockstep_group: &vec![NO_GROUP; workers],
             },
             extra: &[],
         };

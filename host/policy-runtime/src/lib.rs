@@ -63,7 +63,7 @@ pub use worlds::eviction::{
     ActingColumns, ActiveColumns, CacheAction, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 pub use worlds::placement::{
-    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PlacementInstance, RouteColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, NOWHERE, PlacementInstance, RouteColumns,
     WorkerColumns,
 };
 pub use worlds::prediction::{Estimates, FinishedColumns, LiveColumns, PredictionInstance};

@@ -259,6 +259,7 @@ struct Workers {
     step_us: Vec<f64>,
     prefill_us: Vec<f64>,
     hardware_class: Vec<u32>,
+    lockstep_group: Vec<u32>,
 }
 
 fn placement(
@@ -276,6 +277,7 @@ fn placement(
         step_us: &workers.step_us,
         prefill_us: &workers.prefill_us,
         hardware_class: &workers.hardware_class,
+        lockstep_group: &workers.lockstep_group,
     };
     match function {
         "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {

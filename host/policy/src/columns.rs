@@ -1,13 +1,13 @@
 //! The columns of rollout policies, in the units of the contract. Simulated rollouts build their
 //! questions here too, so that a policy sees the same in both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::programs::{Program, StepState, score_of};
 use treadle_core::{Core, ProgramColumns};
-use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId, endpoint_of};
 use treadle_plugin::{
-    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PreemptColumns, QueueColumns, RouteColumns,
-    WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, NOWHERE, PreemptColumns, QueueColumns,
+    RouteColumns, WorkerColumns,
 };
 
 /// A prediction policy's forecast of a program.
@@ -65,6 +65,8 @@ pub struct Workers {
     pub prefill_us: Vec<f64>,
     /// Number of the class of hardware, [`NO_CLASS`] without one.
     pub hardware_class: Vec<u32>,
+    /// Number of the endpoint whose ranks step together, [`NO_GROUP`] without several.
+    pub lockstep_group: Vec<u32>,
     /// The classes of all workers, also of those that get no programs now; a class's number is its
     /// place.
     classes: Vec<Box<str>>,
@@ -98,6 +100,8 @@ impl Workers {
             let class = rows.number_of(worker.class.as_deref());
             rows.hardware_class.push(class);
         }
+        let rows_of = |id: &WorkerId| workers.get(id).map(|w| &*w.url);
+        rows.lockstep_group = lockstep_groups(rows.id.iter().filter_map(rows_of));
         rows
     }
 
@@ -131,8 +135,28 @@ impl Workers {
             step_us: &self.step_us,
             prefill_us: &self.prefill_us,
             hardware_class: &self.hardware_class,
+            lockstep_group: &self.lockstep_group,
         }
     }
+}
+
+/// Numbers the endpoints that have several ranks among these URLs.
+fn lockstep_groups<'a>(urls: impl Iterator<Item = &'a str>) -> Vec<u32> {
+    let endpoints: Vec<Option<&str>> = urls
+        .map(|url| {
+            let (endpoint, rank) = endpoint_of(url);
+            rank.map(|_| endpoint)
+        })
+        .collect();
+    let mut ranks: BTreeMap<&str, u32> = BTreeMap::new();
+    for endpoint in endpoints.iter().flatten() {
+        *ranks.entry(endpoint).or_default() += 1;
+    }
+    let several = ranks.into_iter().filter(|(_, ranks)| *ranks > 1);
+    let numbers: BTreeMap<&str, u32> = several.map(|(endpoint, _)| endpoint).zip(0..).collect();
+    let number = |endpoint: Option<&str>| numbers.get(endpoint?).copied();
+    let numbered = endpoints.into_iter().map(number);
+    numbered.map(|number| number.unwrap_or(NO_GROUP)).collect()
 }
 
 /// Data on programs, one row each.
@@ -385,4 +409,23 @@ pub fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<
         }
     };
     workers.id.iter().map(held).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_one_endpoint_have_one_number() {
+        let urls = [
+            "http://b:1#0",
+            "http://a",
+            "http://b:1#1",
+            "http://c#0",
+            "http://a:2#0",
+            "http://a:2/#3",
+        ];
+        let groups = lockstep_groups(urls.into_iter());
+        assert_eq!(groups, [1, NO_GROUP, 1, NO_GROUP, 0, 0], "c has one rank");
+    }
 }

@@ -15,6 +15,9 @@ NOWHERE = 4294967295
 NO_CLASS = 4294967295
 """Stands for no class in `hardware_class` and `preferred_class`."""
 
+NO_GROUP = 4294967295
+"""Stands for a worker that steps by itself in `lockstep_group`."""
+
 
 @dataclass(slots=True)
 class WorkerColumns(Columns):
@@ -35,6 +38,9 @@ class WorkerColumns(Columns):
     """Time per prompt token, in microseconds; -1 if unknown."""
     hardware_class: Sequence[int]
     """Number of its class of hardware in this call, `NO_CLASS` for none."""
+    lockstep_group: Sequence[int]
+    """Number, in this call, of the workers with which it steps together: ranks of one endpoint,
+    whose steps all take as long as at the one with most to do. `NO_GROUP` if it steps by itself."""
 
 
 @dataclass(slots=True)

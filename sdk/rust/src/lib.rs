@@ -45,7 +45,8 @@ pub use eviction::{
 };
 pub use phase::Phase;
 pub use placement::{
-    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, PlacementPolicy, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, NOWHERE, PlacementPolicy, RouteColumns,
+    WorkerColumns,
 };
 pub use policy::Policy;
 pub use prediction::{Estimates, FinishedColumns, LiveColumns, PredictionPolicy};

@@ -10,6 +10,9 @@ pub const NOWHERE: u32 = u32::MAX;
 /// Represents no class of hardware in a column of classes.
 pub const NO_CLASS: u32 = u32::MAX;
 
+/// Represents a worker that steps by itself in a column of groups that step together.
+pub const NO_GROUP: u32 = u32::MAX;
+
 /// Workers, one row each.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerColumns<'a> {
@@ -28,6 +31,9 @@ pub struct WorkerColumns<'a> {
     pub prefill_us: &'a [f64],
     /// Number of a worker's class of hardware in this call, or [`NO_CLASS`].
     pub hardware_class: &'a [u32],
+    /// Number, in this call, of the workers with which a worker steps together, or [`NO_GROUP`]:
+    /// ranks of one endpoint, whose steps all take as long as at the one with most to do.
+    pub lockstep_group: &'a [u32],
 }
 
 impl WorkerColumns<'_> {
@@ -54,6 +60,11 @@ impl WorkerColumns<'_> {
         check_length(
             "worker_hardware_class",
             self.hardware_class.len(),
+            self.len(),
+        )?;
+        check_length(
+            "worker_lockstep_group",
+            self.lockstep_group.len(),
             self.len(),
         )
     }

@@ -10,7 +10,7 @@ export type { ActionColumns, AllocationPolicy, ParallelismColumns, PoolColumns, 
 export { Arrangement, FreeUnits, optionsOf, optionTimeUs } from "./arrangement";
 export { defineEviction } from "./eviction";
 export type { ActingColumns, ActiveColumns, CacheAction, EvictionPolicy, RetentionColumns, WaitingColumns } from "./eviction";
-export { definePlacement, NO_CLASS, NOWHERE } from "./placement";
+export { definePlacement, NO_CLASS, NO_GROUP, NOWHERE } from "./placement";
 export type { AssignColumns, MigrateColumns, PlacementPolicy, RouteColumns, WorkerColumns } from "./placement";
 export { definePrediction } from "./prediction";
 export type { Estimates, FinishedColumns, LiveColumns, PredictionPolicy } from "./prediction";

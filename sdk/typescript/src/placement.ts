@@ -9,6 +9,9 @@ export const NOWHERE = 4294967295;
 /** Stands for no class in `hardwareClass` and `preferredClass`. */
 export const NO_CLASS = 4294967295;
 
+/** Stands for a worker that steps by itself in `lockstepGroup`. */
+export const NO_GROUP = 4294967295;
+
 /** Programs that are about to get a place, one row each. */
 export interface AssignColumns {
   /** An opaque number, the same for programs of one group (samples of one task); rounded to 53 bits. */
@@ -81,6 +84,11 @@ export interface WorkerColumns {
   readonly prefillUs: readonly number[];
   /** Number of its class of hardware in this call, `NO_CLASS` for none. */
   readonly hardwareClass: readonly number[];
+  /**
+   * Number, in this call, of the workers with which it steps together: ranks of one endpoint, whose
+   * steps all take as long as at the one with most to do. `NO_GROUP` if it steps by itself.
+   */
+  readonly lockstepGroup: readonly number[];
 }
 
 /** A policy of the world `placement`. */
@@ -113,7 +121,7 @@ export function definePlacement<C extends Keys, S = undefined>(
   return { plugin: slot.plugin(), placementPolicy };
 }
 
-/** `NOWHERE` and `NO_CLASS` arrive as -1. */
+/** `NOWHERE`, `NO_CLASS` and `NO_GROUP` arrive as -1. */
 function placed(columns: AssignColumns): AssignColumns {
   return { ...preferring(columns), lastWorker: unsigned(columns.lastWorker) };
 }
@@ -124,5 +132,7 @@ function preferring<T extends AssignColumns | MigrateColumns>(columns: T): T {
 
 function classified<T extends { readonly workers: WorkerColumns }>(columns: T): T {
   const { workers } = columns;
-  return { ...columns, workers: { ...workers, hardwareClass: unsigned(workers.hardwareClass) } };
+  const hardwareClass = unsigned(workers.hardwareClass);
+  const lockstepGroup = unsigned(workers.lockstepGroup);
+  return { ...columns, workers: { ...workers, hardwareClass, lockstepGroup } };
 }

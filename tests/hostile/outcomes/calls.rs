@@ -68,6 +68,7 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
             step_us: &[-1.0; 2],
             prefill_us: &[-1.0; 2],
             hardware_class: &[0, NO_CLASS],
+            lockstep_group: &[0, 0],
         },
         extra: &[],
     };

@@ -5,7 +5,7 @@ use treadle_plugin::harness::{
     Actions, Active, Answers, Assign, Finished, Live, Queue, Workers, draw,
 };
 use treadle_plugin::random::SplitMix64;
-use treadle_plugin::{NO_CLASS, NOWHERE};
+use treadle_plugin::{NO_CLASS, NO_GROUP, NOWHERE};
 
 /// Workers that programs are placed on.
 const WORKERS: usize = 8;
@@ -115,6 +115,7 @@ impl Draw {
             step_us: vec![60.0; WORKERS],
             prefill_us: vec![66.0; WORKERS],
             hardware_class: vec![NO_CLASS; WORKERS],
+            lockstep_group: vec![NO_GROUP; WORKERS],
         }
     }
 

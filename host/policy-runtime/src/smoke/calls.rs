@@ -12,7 +12,8 @@ use crate::worlds::eviction::{
     ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 use crate::worlds::placement::{
-    AssignColumns, MigrateColumns, NO_CLASS, PlacementInstance, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, PlacementInstance, RouteColumns,
+    WorkerColumns,
 };
 use crate::worlds::prediction::{FinishedColumns, LiveColumns, PredictionInstance};
 use crate::worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
@@ -28,6 +29,7 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     step_us: &[-1.0, 0.0, 60.0],
     prefill_us: &[-1.0, 100.0, 65.5],
     hardware_class: &[NO_CLASS, 0, 1],
+    lockstep_group: &[0, NO_GROUP, 0],
 };
 /// Three pools: nothing free, some devices, many units.
 const POOLS: PoolColumns<'_> = PoolColumns {
@@ -130,6 +132,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
             step_us: &rows.predicted,
             prefill_us: &rows.predicted,
             hardware_class: &rows.thirds,
+            lockstep_group: &rows.thirds,
         },
         extra: &rows.extra,
     };

@@ -13,7 +13,7 @@ use crate::instance::{Answer, Description};
 use crate::sandbox::Sandbox;
 
 pub use treadle_plugin::{
-    AssignColumns, MigrateColumns, NO_CLASS, NOWHERE, RouteColumns, WorkerColumns,
+    AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, NOWHERE, RouteColumns, WorkerColumns,
 };
 
 world! {
@@ -58,7 +58,8 @@ calls! { PlacementInstance, treadle_policy_placement_policy:
 
 fn workers<'a>(workers: &WorkerColumns<'a>) -> given::WorkerColumns<'a> {
     record!(given::WorkerColumns of workers {
-        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class
+        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class,
+        lockstep_group
     })
 }
 

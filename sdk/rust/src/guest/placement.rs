@@ -63,6 +63,7 @@ impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
 
 fn workers(given: &world::WorkerColumns) -> WorkerColumns<'_> {
     lent!(WorkerColumns of given {
-        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class
+        capacity_tokens, used_tokens, running, token_us, step_us, prefill_us, hardware_class,
+        lockstep_group
     })
 }

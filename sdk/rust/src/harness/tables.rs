@@ -4,7 +4,7 @@ use super::draw;
 use crate::random::SplitMix64;
 use crate::{
     ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, FinishedColumns, LiveColumns,
-    MigrateColumns, NO_CLASS, ParallelismColumns, Phase, PreemptColumns, QueueColumns,
+    MigrateColumns, NO_CLASS, NO_GROUP, ParallelismColumns, Phase, PreemptColumns, QueueColumns,
     RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
 };
 
@@ -175,10 +175,12 @@ pub struct Workers {
     pub prefill_us: Vec<f64>,
     /// Class of hardware of each.
     pub hardware_class: Vec<u32>,
+    /// Number of those with which each steps together.
+    pub lockstep_group: Vec<u32>,
 }
 
 impl Workers {
-    /// Idle workers with empty caches, unknown speeds and no classes.
+    /// Idle workers with empty caches, unknown speeds and no classes, that step by themselves.
     pub fn idle(capacity_tokens: &[u64]) -> Self {
         let workers = capacity_tokens.len();
         Self {
@@ -189,6 +191,7 @@ impl Workers {
             step_us: vec![-1.0; workers],
             prefill_us: vec![-1.0; workers],
             hardware_class: vec![NO_CLASS; workers],
+            lockstep_group: vec![NO_GROUP; workers],
         }
     }
 
@@ -202,6 +205,7 @@ impl Workers {
             step_us: (0..workers).map(|_| draw::predicted(random)).collect(),
             prefill_us: (0..workers).map(|_| draw::predicted(random)).collect(),
             hardware_class: (0..workers).map(|_| draw::class(random)).collect(),
+            lockstep_group: (0..workers).map(|_| draw::class(random)).collect(),
         }
     }
 
@@ -216,6 +220,7 @@ impl Workers {
             step_us: order.iter().map(|&row| self.step_us[row]).collect(),
             prefill_us: order.iter().map(|&row| self.prefill_us[row]).collect(),
             hardware_class: order.iter().map(|&row| self.hardware_class[row]).collect(),
+            lockstep_group: order.iter().map(|&row| self.lockstep_group[row]).collect(),
         }
     }
 
@@ -229,6 +234,7 @@ impl Workers {
             step_us: &self.step_us,
             prefill_us: &self.prefill_us,
             hardware_class: &self.hardware_class,
+            lockstep_group: &self.lockstep_group,
         }
     }
 }

@@ -18,6 +18,7 @@ const WORKERS: WorkerColumns<'_> = WorkerColumns {
     step_us: &[-1.0, 60.0],
     prefill_us: &[-1.0, 66.0],
     hardware_class: &[0, NO_CLASS],
+    lockstep_group: &[0, 0],
 };
 const PROGRAMS: AssignColumns<'_> = AssignColumns {
     group: &[1, 1, 2],
