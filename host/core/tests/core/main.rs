@@ -17,6 +17,7 @@ mod models;
 mod offloading_engines;
 mod preemption;
 mod properties;
+mod ranks;
 mod rejected;
 mod resting;
 mod rewards;

@@ -3,12 +3,15 @@
 //! is over when its longest program is, and engines of different kinds differ by several times in
 //! the time per token.
 //!
+//! Ranks of one endpoint step together, so none of them is faster than another.
+//!
 //! A program on the class of hardware that it prefers stays there. One that fell back to another
 //! class returns under the same bounds, and then any gain will do.
 
 use crate::Programs;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
+use crate::programs::scheduling::ranks::step_together;
 use crate::programs::worker::Worker;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
@@ -76,7 +79,7 @@ impl Programs {
             let is_faster = time.saturating_mul(FASTER_PART) <= time_here
                 && loaded.saturating_mul(FASTER_PART) <= loaded_here;
             let is_best = fastest.is_none_or(|(other, least, _)| (!returns, time) < (other, least));
-            if !(is_faster || returns) || !is_best {
+            if !(is_faster || returns) || !is_best || step_together(here, w) {
                 continue;
             }
             let mut gained = u128::from(rest) * u128::from(time_here.saturating_sub(time));

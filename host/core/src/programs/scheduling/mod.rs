@@ -14,6 +14,7 @@ mod models;
 mod offloads;
 mod pressure;
 mod ranked;
+mod ranks;
 mod restore;
 mod retention;
 mod routing;

@@ -320,8 +320,9 @@ impl Programs {
     }
 
     /// The worker for a waiting program among those with room: the one that a policy chose, otherwise
-    /// the one where its cache may linger, otherwise the one with most free; the latter two of the
-    /// class of hardware that it prefers, if any of that has room.
+    /// the one where its cache may linger, otherwise the one with most free, or that one's rank with
+    /// least to do; the latter two of the class of hardware that it prefers, if any of that has
+    /// room.
     pub(super) fn worker_with_room(
         &self,
         program: ProgramId,
@@ -344,7 +345,8 @@ impl Programs {
         let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
         let emptiest = || {
             let fitting = workers.values().filter(admits);
-            fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)))
+            let emptiest = fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)))?;
+            Some(self.rank_for(p, emptiest, admits))
         };
         let worker = named(p.last_worker);
         let worker = worker.or_else(|| named(self.worker_of_forked(p)));

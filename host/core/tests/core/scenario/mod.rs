@@ -468,7 +468,7 @@ fn rollout_answer(question: &Question) -> PolicyAnswer {
     }
 }
 
-fn arrival(
+pub(crate) fn arrival(
     program: &str,
     step: u64,
     prompt_tokens: u64,
