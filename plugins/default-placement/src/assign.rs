@@ -8,12 +8,14 @@ use treadle_plugin::{AssignColumns, PolicyError};
 
 use crate::config::Config;
 use crate::load::{Load, need};
+use crate::ranks::Ranks;
 
 pub(crate) fn assign(
     config: &Config,
     programs: &AssignColumns<'_>,
 ) -> Result<Vec<u32>, PolicyError> {
     let mut load = Load::of(&programs.workers);
+    let mut ranks = Ranks::of(&programs.workers, &load);
     let mut given = Given::to(load.workers());
     let mut places = Vec::with_capacity(programs.len());
     for row in 0..programs.len() {
@@ -24,12 +26,18 @@ pub(crate) fn assign(
         let choice = Choice::of(&programs.workers, preferred, fits);
         let worker = last_place(config, &load, programs.last_worker[row], context)
             .filter(|worker| choice.includes(*worker))
-            .or_else(|| cheapest(config, &load, given, context, choice))
+            .or_else(|| {
+                let worker = cheapest(config, &load, given, context, choice)?;
+                let as_full = |rank: usize| fits(rank) == fits(worker);
+                let may = |rank: usize| choice.includes(rank) && as_full(rank);
+                Some(ranks.lightest(&load, given, worker, may))
+            })
             .ok_or_else(|| PolicyError::invalid_input("there are no workers; add one first"))?;
         load.add(
             worker,
             need(programs.tokens[row], programs.remaining_tokens[row]),
         );
+        ranks.add(worker);
         given[worker] += 1;
         places.push(worker as u32);
     }
@@ -109,7 +117,7 @@ fn last_place(config: &Config, load: &Load, last: u32, context: f64) -> Option<u
 #[cfg(test)]
 mod tests {
     use treadle_plugin::harness::{Assign, Workers};
-    use treadle_plugin::{NO_CLASS, NOWHERE, PlacementPolicy};
+    use treadle_plugin::{NO_CLASS, NO_GROUP, NOWHERE, PlacementPolicy};
 
     use crate::DefaultPlacement;
 
@@ -173,6 +181,31 @@ mod tests {
         assert_eq!(places(&group, &workers), [1, 2, 0, 0]);
         workers.hardware_class = vec![NO_CLASS; 3];
         assert_eq!(places(&group, &workers)[0], 0);
+    }
+
+    #[test]
+    fn among_ranks_the_largest_load_stays_smallest_and_a_group_is_spread() {
+        // The second rank has room, as its programs have just begun; they will grow.
+        let mut ranks = workers(&[30_000, 22_000, 30_000, 10_000]);
+        ranks.running = vec![2, 8, 2, 1];
+        ranks.lockstep_group = vec![0, 0, 0, NO_GROUP];
+        let one = programs(&[1], 1_000, NOWHERE);
+        assert_eq!(places(&one, &ranks), [3], "between endpoints room decides");
+        ranks.used_tokens[3] = 90_000;
+        assert_eq!(places(&one, &ranks), [0]);
+        ranks.lockstep_group = vec![NO_GROUP; 4];
+        assert_eq!(places(&one, &ranks), [1], "each steps by itself");
+        // A rank that has just become empty does not get the whole group.
+        let mut ranks = workers(&[30_000, 0, 30_000, 30_000]);
+        ranks.running = vec![3, 0, 3, 3];
+        ranks.lockstep_group = vec![5; 4];
+        let places = places(&programs(&[7; 16], 100, NOWHERE), &ranks);
+        let count = |rank| places.iter().filter(|place| **place == rank).count();
+        let counts = [count(0), count(1), count(2), count(3)];
+        assert!(
+            counts.iter().all(|count| (3..=6).contains(count)),
+            "{counts:?}"
+        );
     }
 
     #[test]

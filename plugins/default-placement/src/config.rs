@@ -15,6 +15,9 @@ treadle_plugin::config! {
         affinity: f64 = 0.5, 0.0..=SHARE_MAX;
         /// How far above the mean load a worker starts to move acting programs away.
         migrate_slack: f64 = 0.3, 0.0..=SHARE_MAX;
+        /// How far a worker that steps together with others may be above their mean load before
+        /// acting programs move from it to those.
+        lockstep_slack: f64 = 0.1, 0.0..=SHARE_MAX;
         /// Maximum number of programs that one answer moves.
         moves_max: u32 = 8;
     }

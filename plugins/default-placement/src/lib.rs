@@ -3,6 +3,9 @@
 //! spread out. A program that prefers a class of hardware goes to workers of that while they have
 //! room.
 //!
+//! Of ranks that step together, a program goes to the one with least to do, so that the largest load
+//! of them stays smallest; the programs of a group are spread over them.
+//!
 //! A worker's load is the used share of its KV cache. Predicted tokens count as used, so that long
 //! programs don't end up on the same worker.
 
@@ -10,6 +13,7 @@ mod assign;
 mod config;
 mod load;
 mod migrate;
+mod ranks;
 
 pub use config::Config;
 

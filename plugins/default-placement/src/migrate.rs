@@ -1,4 +1,5 @@
-//! Moves programs away from workers that are clearly more loaded than the mean. Only acting
+//! Moves programs away from workers that are clearly more loaded than the mean, and between ranks
+//! that step together from those that are more loaded than their mean. Only acting
 //! programs move: while a tool runs, no step waits for the move. Programs stay within the class of
 //! hardware that they prefer, and return to it.
 
@@ -7,6 +8,7 @@ use treadle_plugin::{MigrateColumns, Phase};
 
 use crate::config::Config;
 use crate::load::{Load, need};
+use crate::ranks::Ranks;
 
 pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32> {
     let mut load = Load::of(&programs.workers);
@@ -14,6 +16,7 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
     if load.workers() == 0 {
         return places;
     }
+    let ranks = Ranks::of(&programs.workers, &load);
     let bound = load.mean() + config.migrate_slack;
     let mut moves = 0;
     for row in shortest_context_first(programs) {
@@ -21,7 +24,12 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
             break;
         }
         let from = programs.at_worker[row] as usize;
-        if from >= load.workers() || load.share(from) <= bound {
+        if from >= load.workers() {
+            continue;
+        }
+        let mean = ranks.mean_share(from);
+        let is_uneven = mean.is_some_and(|mean| load.share(from) > mean + config.lockstep_slack);
+        if !is_uneven && load.share(from) <= bound {
             continue;
         }
         let (context, whole) = (
@@ -32,6 +40,7 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
         let is_own = |worker: usize| is_of_class(&programs.workers, worker, preferred);
         let to = (0..load.workers())
             .filter(|to| !is_own(from) || is_own(*to))
+            .filter(|to| !is_uneven || ranks.are_together(from, *to))
             .min_by(|&left, &right| load.share(left).total_cmp(&load.share(right)));
         let better =
             |to: &usize| load.fits(*to, context) && load.share_with(*to, whole) < load.share(from);
@@ -57,9 +66,9 @@ fn shortest_context_first(programs: &MigrateColumns<'_>) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use treadle_plugin::NO_CLASS;
     use treadle_plugin::harness::{Migrate, Workers};
     use treadle_plugin::random::SplitMix64;
+    use treadle_plugin::{NO_CLASS, NO_GROUP};
 
     use super::*;
 
@@ -98,6 +107,29 @@ mod tests {
         };
         let places = migrate(&Config::default(), &programs.columns_with(&classes));
         assert_eq!(places, programs.at_worker, "they would leave their class");
+    }
+
+    #[test]
+    fn between_ranks_smaller_differences_count() {
+        let mut workers = Workers {
+            used_tokens: vec![60_000, 30_000, 5_000],
+            ..Workers::idle(&[100_000; 3])
+        };
+        let programs = Migrate {
+            at_worker: vec![0; 3],
+            tokens: vec![10_000, 20_000, 30_000],
+            remaining_tokens: vec![-1.0; 3],
+            growth: vec![-1.0; 3],
+            tool_us: vec![-1.0; 3],
+            preferred_class: vec![NO_CLASS; 3],
+            phase: vec![Phase::Acting; 3],
+            extra: Vec::new(),
+        };
+        let moved =
+            |workers: &Workers| migrate(&Config::default(), &programs.columns_with(workers));
+        assert_eq!(moved(&workers), [0, 0, 0]);
+        workers.lockstep_group = vec![0, 0, NO_GROUP];
+        assert_eq!(moved(&workers), [1, 0, 0], "to the rank beside it");
     }
 
     #[test]
