@@ -153,8 +153,10 @@ command += ["--disable-worker-overload-protection"]
 command += ["--load-monitor-interval", "{whole_seconds=10}", "--worker-warmup-secs", "{whole_seconds=60}"]
 command += ["--eviction-interval-secs", "{whole_seconds=60}"]
 add("smg-cache-aware", smg, command, "/readiness")
-add("smg-sticky", smg, [*command, "--sticky-sessions", "--routing-key-headers", "x-session-id"],
-    "/readiness", session)
+sticky = ["--sticky-sessions", "--routing-key-headers", "x-session-id"]
+add("smg-sticky", smg, [*command, *sticky], "/readiness", session)
+# Names that end in -dp-aware run only in front of engines with ranks.
+add("smg-sticky-dp-aware", smg, [*command, *sticky, "--dp-aware"], "/readiness", session)
 
 command = rust("sglang-router", ["sglang-router", "launch"], "warn")
 # By default it moves no request before one engine has 64 more than the other: fewer agents than that
@@ -163,8 +165,10 @@ balance = "--balance-abs-threshold 4 --balance-rel-threshold 1.1 --cache-thresho
 evict = ["--eviction-interval-secs", "{whole_seconds=60}"]
 add("sglang-router-cache-aware", sglang_router,
     [*command, "--policy", "cache_aware", *balance, *evict], "/readiness")
-add("sglang-router-sticky", sglang_router,
-    [*command, "--policy", "manual", "--assignment-mode", "min_group"], "/readiness", "X-SMG-Routing-Key")
+sticky = ["--policy", "manual", "--assignment-mode", "min_group"]
+add("sglang-router-sticky", sglang_router, [*command, *sticky], "/readiness", "X-SMG-Routing-Key")
+add("sglang-router-sticky-dp-aware", sglang_router, [*command, *sticky, "--dp-aware"], "/readiness",
+    "X-SMG-Routing-Key")
 
 source = os.path.join(folder, "thunderagent", "source")
 if os.path.exists(source):

@@ -2,7 +2,7 @@
 //! what others do, beside the same agents with room for all.
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, report_progress};
+use super::{BenchError, eviction_ranks, report_progress};
 use crate::pressure::{
     ABLATIONS, BASELINES, FORESIGHT, Goal, LIMITS, LIVE, NO_TIER, Outcome, SHARES, Scenario,
     System, figures,
@@ -27,6 +27,8 @@ const BUILT_IN: [&str; 5] = ["agents", "slow-tools", "coding", "search", "math"]
 const SLOW_TOOL_MS: f64 = 12_000.0;
 /// Live agents of a trace.
 const TRACE_LIVE: usize = 192;
+/// Programs that run to their ends where ranks are compared, as a multiple of those at once.
+const WAVES: usize = 4;
 /// Prompts of a rollout, with 16 programs each.
 const PROMPTS: u32 = 125;
 
@@ -54,6 +56,11 @@ pub(super) struct EvictionArgs {
     /// there for all systems.
     #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share)]
     engine_host: f64,
+    /// Instead of all this: the agents on one engine that is split into this many ranks, which step
+    /// together, under treadle, rank-blind routing and programs that are pinned to ranks.
+    #[arg(long, value_name = "RANKS", conflicts_with_all = ["minutes", "engine_host"],
+        value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: Option<u32>,
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
@@ -68,6 +75,7 @@ impl Default for EvictionArgs {
             seed: 1,
             seeds: 1,
             engine_host: 0.0,
+            ranks: None,
             jobs: 2,
         }
     }
@@ -94,6 +102,12 @@ impl EvictionArgs {
         let mut scenes = Vec::new();
         for further in 0..self.seeds {
             scenes.extend(self.scenes(self.seed.wrapping_add(further), quick)?);
+        }
+        if let Some(ranks) = self.ranks {
+            let mut report = eviction_ranks::measure(&scenes, ranks, self.jobs);
+            report.setting("seed", self.seed);
+            report.setting("seeds", self.seeds);
+            return Ok(report);
         }
         let mut report = Report::new("eviction");
         report.setting("seed", self.seed);
@@ -153,6 +167,14 @@ impl EvictionArgs {
         seed: u64,
         quick: bool,
     ) -> Scenario {
+        if let Some(ranks) = self.ranks {
+            let live = if quick { QUICK.0 } else { live };
+            let runs = runs.into_iter().take(live * WAVES).collect();
+            return Scenario {
+                live,
+                ..Scenario::on_ranks(name, runs, seed, ranks)
+            };
+        }
         Scenario {
             live: if quick { QUICK.0 } else { live },
             host_share: self.engine_host,
@@ -308,6 +330,30 @@ mod tests {
             let value = json["figures"][name]["value"].as_f64();
             assert!(value > Some(0.0), "{name}");
         }
+    }
+
+    #[test]
+    fn on_ranks_programs_that_find_their_caches_are_faster() {
+        let args = EvictionArgs {
+            ranks: Some(4),
+            ..EvictionArgs::default()
+        };
+        let json = args.measure(true).unwrap().to_json();
+        let value = |name: &str| json["figures"][name]["value"].as_f64();
+        let faster = value("steps_vs_rank_blind.kv_enough.agents");
+        assert!(faster > Some(1.2), "{faster:?}");
+        for system in ["treadle", "rank_blind", "pinned_by_hash", "pinned_by_load"] {
+            let steps = value(&format!("steps_per_min.{system}.kv_third.agents"));
+            assert!(steps > Some(0.0), "{system}");
+        }
+        assert!(value("program_p99_vs_pinned_by_load.kv_half.agents") > Some(0.0));
+        let outcomes = json["details"]["outcomes"].as_array().unwrap();
+        let steps: Vec<u64> = outcomes
+            .iter()
+            .filter_map(|outcome| outcome["report"]["steps"].as_u64())
+            .collect();
+        assert_eq!(steps.len(), 12);
+        assert!(steps.iter().all(|each| *each == steps[0]), "{steps:?}");
     }
 
     #[test]

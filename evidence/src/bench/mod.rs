@@ -10,6 +10,7 @@ mod core;
 mod error;
 mod events;
 mod eviction;
+mod eviction_ranks;
 mod folder;
 mod gateway;
 mod given;
@@ -189,9 +190,11 @@ mod tests {
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
             "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
+            "x eviction --ranks 8 --seeds 5 --seed 11 --json",
             "x peers --json --seeds 2 --seed 7 --kv 0.333,0.25 --host 0,2 --systems treadle,sticky",
             "x peers --quick --first hostile --template-tokens 40 --peers p.json --trace t.jsonl",
             "x peers --time-scale 10 --minutes 4 --warmup-minutes 0 --live 16",
+            "x peers --ranks 8 --systems treadle,sticky,smg-sticky-dp-aware",
             "x jobs --programs 64 --tasks search --time-scale 20 --json",
             "x jobs --seeds 2 --engines http://a:1,http://b:1 --engine-tokens 100 --engine-context 64",
             "x policy --guests elsewhere --json",
@@ -213,11 +216,13 @@ mod tests {
         for line in [
             "x gateway --seconds-per-case 0",
             "x wheels",
+            "x eviction --ranks 1",
             "x peers --kv 0",
             "x peers --host=-1",
             "x peers --time-scale 0",
             "x peers --first loud",
             "x peers --live 0",
+            "x peers --ranks 0",
             "x jobs --tasks chess",
             "x jobs --engines http://a:1",
             "x peers --engine-tokens 100",

@@ -9,6 +9,7 @@ mod answers;
 mod bound;
 mod figures;
 mod oracle;
+mod ranks;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 pub use answers::Native;
 pub use bound::steps_per_min_bound;
 pub use figures::{Figure, Goal, figures};
+pub use ranks::{RIVALS, RankOutcome, RankSystem, TREADLE, rank_profile};
 pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, LIMITS, Means, NO_TIER, System, TTLS};
 
 use oracle::Oracle;

@@ -79,6 +79,7 @@ impl Comparison {
         let workload = args.workload_name();
         report.setting("engines_simulated", conditions.given.is_none());
         report.setting("engines", conditions.engines);
+        report.setting("ranks", conditions.ranks);
         match &conditions.given {
             None => report.setting("profile", &*conditions.profile.name),
             Some(given) => {

@@ -6,6 +6,7 @@ use crate::bench::BenchError;
 use crate::bench::given::Given;
 use crate::bench::routers::front::{Behind, Front};
 use crate::bench::routers::systems::System;
+use crate::pressure::rank_profile;
 use serde::Serialize;
 use treadle_demo::agents::{Crowd, CrowdOptions};
 use treadle_demo::engines;
@@ -32,6 +33,8 @@ pub(super) struct Cell {
 pub(super) struct Conditions {
     /// Engines in each.
     pub(super) engines: u32,
+    /// Ranks of each simulated one.
+    pub(super) ranks: u32,
     /// Those engines, if they are not simulated.
     pub(super) given: Option<Given>,
     /// What simulated ones are like.
@@ -187,22 +190,25 @@ impl Conditions {
         mut load: Load,
     ) -> Result<Outcome, BenchError> {
         let memory = Memory {
-            engines: self.engines,
+            engines: self.engines * self.ranks,
             kv_share: about.kv,
             host_share: about.host,
             template_tokens: self.template_tokens,
         };
+        let each = rank_profile(&self.profile, self.ranks);
         let runs = std::mem::take(&mut load.runs);
-        let Fitted { runs, profile, .. } = workload::fit(runs, self.live, &self.profile, &memory)?;
+        let Fitted { runs, profile, .. } = workload::fit(runs, self.live, &each, &memory)?;
         load.runs = runs.to_vec();
         load.truncate_at(
             profile
                 .sequence_limit_tokens()
                 .saturating_sub(self.template_tokens),
         );
-        let (kv_tokens, prefill) = (profile.kv_tokens(), profile.prefill_tokens_per_s as f64);
+        let kv_tokens = profile.kv_tokens() * u64::from(self.ranks);
+        let prefill = self.profile.prefill_tokens_per_s as f64;
         let options = EngineSimOptions {
             profile,
+            ranks: self.ranks,
             template_tokens: self.template_tokens,
             time_scale: self.time_scale,
             tokens_per_event: TOKENS_PER_EVENT,

@@ -71,6 +71,12 @@ pub(super) struct PeersArgs {
     /// How much faster than real time engines, agents and routers run.
     #[arg(long, default_value_t = 20.0, value_parser = times)]
     time_scale: f64,
+    /// Ranks of data parallelism that step together. There is one simulated engine then, whose
+    /// compute and memory they share; systems that are told of ranks, by a name that ends in
+    /// `-dp-aware`, run only then.
+    #[arg(long, default_value_t = 1, conflicts_with = "engines",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks: u32,
     /// A request before the agents: some systems learn from their first ones what a token is.
     #[arg(long, value_enum, default_value_t)]
     first: First,
@@ -99,10 +105,15 @@ impl PeersArgs {
     }
 
     async fn compare(&self) -> Result<Comparison, BenchError> {
-        let systems = self.systems.choose()?;
+        let mut systems = self.systems.choose()?;
+        if self.ranks == 1 {
+            systems.all.retain(|system| !system.is_for_ranks());
+        }
+        let engines = if self.ranks == 1 { ENGINES } else { 1 };
         let given = self.given.meet(self.time_scale).await?;
         let conditions = Conditions {
-            engines: given.as_ref().map_or(ENGINES, Given::count),
+            engines: given.as_ref().map_or(engines, Given::count),
+            ranks: self.ranks,
             given,
             profile: self.profile.clone(),
             live: self.live as usize,

@@ -32,10 +32,14 @@ fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
     let live = args.live;
     let Some(given) = given else {
         return format!(
-            "Engines are SIMULATED: two models of {}, cut to their share of memory. Figures compare \
+            "Engines are SIMULATED: {} of {}, cut to their share of memory. Figures compare \
              systems; they are not those of a GPU. Each run has fresh engines and a fresh process \
              of the system, and {live} agents at once ({workload}), over HTTP without streams. \
              Engines and agents share a process, on the machine that the system runs on.",
+            match args.ranks {
+                1 => "two models".to_owned(),
+                ranks => format!("{ranks} ranks that step together, of one model"),
+            },
             args.profile.name
         );
     };

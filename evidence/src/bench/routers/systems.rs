@@ -70,6 +70,11 @@ impl System {
         matches!(self.kind, Kind::Peer(_))
     }
 
+    /// Whether it is told that engines have ranks.
+    pub(in crate::bench) fn is_for_ranks(&self) -> bool {
+        self.name.ends_with("-dp-aware")
+    }
+
     /// Whether treadle is compared with it: the plain mode that keeps programs in their place, and
     /// all that others made.
     pub(in crate::bench) fn is_rival(&self) -> bool {
