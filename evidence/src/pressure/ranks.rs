@@ -104,8 +104,8 @@ impl Scenario {
         }
     }
 
-    /// Runs a system on so many ranks, which hold a share of the peak demand together. What figures
-    /// call the share is left open.
+    /// Runs a system on this number of ranks, which hold a share of the peak demand together. How
+    /// figures call the share is left open.
     pub fn run_on_ranks(&self, system: &RankSystem, ranks: u32, of_peak: f64) -> RankOutcome {
         let kv_tokens = self.kv_tokens(of_peak) / u64::from(ranks);
         let options = self.options(&system.system, kv_tokens);
