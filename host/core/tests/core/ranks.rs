@@ -38,8 +38,11 @@ fn group_beside_an_empty_worker(urls: &[&str]) -> [usize; 4] {
         .filter(|(_, worker)| *worker == 3);
     let at_last: Vec<u64> = at_last.map(|(step, _)| step).collect();
     assert_eq!(at_last.len(), 3);
+    for step in 0..12 {
+        s.finish(step, 10_000, 10);
+    }
     for step in at_last {
-        s.finish(step, 10_000, 10).release(&format!("long {step}"));
+        s.release(&format!("long {step}"));
     }
     for step in 100..108 {
         let mut arrival = arrival(&format!("member {step}"), step, 100, vec![]);
@@ -70,6 +73,9 @@ fn room_decides_between_endpoints_and_load_between_their_ranks() {
         s.arrive(&format!("long {step}"), step, tokens);
     }
     assert_eq!(s.dispatched(), [(0, 0), (1, 1), (2, 2)]);
+    for (step, tokens) in [(0, 30_000), (1, 20_000), (2, 25_000)] {
+        s.finish(step, tokens, 10);
+    }
     // The second rank has most room, so they go to its endpoint; then to the one with fewer
     // programs.
     for step in 3..7 {

@@ -174,6 +174,8 @@ pub fn replay(
         actions: &workload.actions,
         // The recorded time of a tool includes its wait for a core.
         tool_cores: None,
+        ranks: None,
+        reports_groups: false,
         request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
         whole_answers: workload.whole_answers,
     };

@@ -19,21 +19,18 @@ impl Programs {
             return emptiest;
         }
         let workers = self.state.workers.values();
-        let ranks: Vec<&Worker> = workers.filter(|w| step_together(emptiest, w)).collect();
-        let used: u64 = ranks.iter().map(|w| w.used_tokens()).sum();
-        let programs: usize = ranks.iter().map(|w| w.seated_programs()).sum();
-        let mean_tokens = used / (programs.max(1) as u64);
-        let fitting = ranks.into_iter().filter(fits);
-        let least = fitting.min_by_key(|w| (self.rank_load(w, p, mean_tokens), w.id));
+        let ranks = workers.filter(|w| step_together(emptiest, w)).filter(fits);
+        let least = ranks.min_by_key(|w| (self.rank_load(w, p), w.id));
         least.unwrap_or(emptiest)
     }
 
     /// What a rank has to do, in tokens: the contexts that it holds; a mean one for each of its
     /// programs, which may have just begun; and another for each of the same group, whose members
     /// grow alike and run at the same time.
-    fn rank_load(&self, w: &Worker, p: &Program, mean_tokens: u64) -> u64 {
-        let placed = w.programs.iter();
-        let placed = placed.filter_map(|id| self.state.live.get(id));
+    fn rank_load(&self, w: &Worker, p: &Program) -> u64 {
+        let live = &self.state.live;
+        let mean_tokens = self.state.context_tokens / (live.len().max(1) as u64);
+        let placed = w.programs.iter().filter_map(|id| live.get(id));
         let is_member = |other: &&Program| p.group.is_some() && other.group == p.group;
         let programs = w.seated_programs() + placed.filter(is_member).count();
         let to_come = mean_tokens.saturating_mul(programs as u64);
