@@ -353,7 +353,10 @@ mod tests {
             .filter_map(|outcome| outcome["report"]["steps"].as_u64())
             .collect();
         assert_eq!(steps.len(), 12);
-        assert!(steps.iter().all(|each| *each == steps[0]), "{steps:?}");
+        // With less memory some steps don't fit any more; all systems run the same ones.
+        let mut cells = steps.chunks(4);
+        let same = |cell: &[u64]| cell.iter().all(|each| *each == cell[0]);
+        assert!(cells.all(same), "{steps:?}");
     }
 
     #[test]
