@@ -117,7 +117,7 @@ async fn survives_kills(mut config: Config, folder: &Path, python: PathBuf) {
     let mut ended = tokio::task::spawn_blocking(move || trainer.wait());
     let mut log = bandit.log();
     let ended = loop {
-        if let Ok(ended) = tokio::time::timeout(TIMEOUT, &mut ended).await {
+        if let Ok(ended) = tokio::time::timeout(2 * TIMEOUT, &mut ended).await {
             break ended;
         }
         // On a busy machine it takes long, and goes on.
