@@ -14,6 +14,8 @@ const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --see
 training runs, with --seeds, --from, --jobs, --seed, --trace and --inject";
 /// Number of failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
+/// Number of seeds after which a line on stderr says how far a long run is.
+const SEEDS_TOLD: u64 = 1_000;
 /// Number of a trace's lines that are shown without `--trace`.
 const TRACE_LINES: usize = 40;
 
@@ -169,8 +171,14 @@ fn search(arguments: &Arguments) -> ExitCode {
                     sums.2 += outcome.events;
                     sums.3 += 1;
                     sums.4 += outcome.lasted_us as f64 / 3.6e9;
+                    let mut found = found.lock().expect("no panics here");
                     if outcome.violation.is_some() {
-                        found.lock().expect("no panics here").insert(seed, outcome);
+                        found.insert(seed, outcome);
+                    }
+                    if sums.3.is_multiple_of(SEEDS_TOLD) {
+                        let (run, broken) = (sums.3, found.len());
+                        let (all, from) = (arguments.seeds, arguments.from);
+                        eprintln!("{run} of {all} seeds from {from}, {broken} broke a rule");
                     }
                 }
             });
