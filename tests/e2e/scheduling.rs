@@ -182,13 +182,26 @@ async fn every_decision_has_a_why(fixture: &Fixture) {
     );
 }
 
+/// Programs that are paused now. Each live program is counted as one thing.
+async fn counted_once(client: &Client) -> u64 {
+    let health = client.get("/health").await.ok();
+    let count = |name: &str| health[name].as_u64().expect("a count");
+    let kinds = ["reasoning_count", "acting_count", "paused_count"];
+    assert_eq!(
+        kinds.map(count).iter().sum::<u64>(),
+        count("programs_count"),
+        "{health}"
+    );
+    count("paused_count")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_is_given_more_than_it_holds() {
     let fixture = narrow(false).await;
     let agents: Vec<_> = (0..PROGRAMS)
         .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 2_000)))
         .collect();
-    let mut looks = 0;
+    let (mut looks, mut paused) = (0, 0);
     while !agents.iter().all(tokio::task::JoinHandle::is_finished) {
         let page = fixture.client.get("/workers").await.ok();
         for worker in page["workers"].as_array().expect("a list") {
@@ -203,9 +216,10 @@ async fn no_worker_is_given_more_than_it_holds() {
             );
             looks += 1;
         }
+        paused += counted_once(&fixture.client).await;
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    assert!(looks > 20);
+    assert!(looks > 20 && paused > 0, "{looks} looks, {paused} paused");
     for agent in agents {
         agent.await.expect("no program fails");
     }
