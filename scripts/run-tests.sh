@@ -90,14 +90,13 @@ start_services() {
   eval "$variables"
 }
 
-# A third of the time tests wait: for servers, for engines that are simulated, for clocks. The benchmarks
-# were built and linted; `make evidence` runs their tests.
+# A third of the time tests wait: for servers, for engines that are simulated, for clocks.
 run_tests() {
   local profile=default
   [[ -z "${CI:-}" ]] || profile=ci
   cargo nextest run --binaries-metadata "$BINARIES" --cargo-metadata "$METADATA" --no-fail-fast \
     --profile "$profile" --test-threads "$((($(nproc) * 3 + 1) / 2))" \
-    -E "($ALL_TESTS) and not package(treadle-bench)"
+    -E "$ALL_TESTS"
 }
 
 # Types, style and tests of the Python package; its packages are those of the tests of clients.

@@ -369,6 +369,21 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     match name {
         "heddle-partition" | "treadle-plugin" | "treadle-services" => Some(false),
         "treadle-bench" | "treadle-tests" => Some(true),
+        // What runs in virtual time only.
+        "treadle-systems" => Some(
+            is_policy
+                || matches!(
+                    seen_name,
+                    "treadle-core"
+                        | "treadle-engine-model"
+                        | "treadle-machine"
+                        | "treadle-model"
+                        | "treadle-plugin"
+                        | "treadle-policy"
+                        | "treadle-report"
+                        | "treadle-simulator"
+                ),
+        ),
         "treadle-chaos" => Some(matches!(
             seen_name,
             "treadle-broker" | "treadle-engine-sim" | "treadle-services"

@@ -3,9 +3,12 @@
 use crate::code::{code_of, has_word};
 use crate::none;
 use crate::tree::{Source, names, read, sources};
+use std::collections::BTreeMap;
 
 /// Maximum number of lines of a file; split a longer one.
 const LINES_MAX: usize = 500;
+/// Maximum number of lines below the `src` of a crate; split a larger one.
+const CRATE_LINES_MAX: usize = 13_000;
 /// Names that do not describe the contents.
 const EMPTY_NAMES: &[&str] = &[
     "common", "helper", "helpers", "manager", "managers", "misc", "shared", "types", "util",
@@ -47,6 +50,26 @@ fn files_are_short() {
         (lines > LINES_MAX && !generated).then(|| format!("{lines} lines"))
     });
     none(&format!("files of more than {LINES_MAX} lines"), &long);
+}
+
+#[test]
+fn crates_are_small() {
+    let mut crates: BTreeMap<&str, usize> = BTreeMap::new();
+    let files = rust();
+    for file in &files {
+        if let Some((folder, _)) = file.path.split_once("/src/") {
+            *crates.entry(folder).or_default() += file.text.lines().count();
+        }
+    }
+    assert!(crates.len() > 50, "the walk found {} crates", crates.len());
+    let large = crates.iter().filter(|(_, lines)| **lines > CRATE_LINES_MAX);
+    let large: Vec<String> = large
+        .map(|(folder, lines)| format!("{folder}: {lines} lines"))
+        .collect();
+    none(
+        &format!("crates of more than {CRATE_LINES_MAX} lines"),
+        &large,
+    );
 }
 
 #[test]

@@ -3,10 +3,6 @@
 
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, eviction_ranks, report_progress};
-use crate::pressure::{
-    ABLATIONS, BASELINES, FORESIGHT, Goal, LIMITS, LIVE, NO_TIER, Outcome, SHARES, Scenario,
-    System, figures,
-};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
@@ -17,6 +13,10 @@ use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::cluster::Report as Course;
 use treadle_simulator::workload::{
     AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
+};
+use treadle_systems::pressure::{
+    ABLATIONS, BASELINES, FORESIGHT, Goal, LIMITS, LIVE, NO_TIER, Outcome, SHARES, Scenario,
+    System, figures,
 };
 
 /// Live agents, minutes and slots of a quick run.

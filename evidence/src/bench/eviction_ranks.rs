@@ -2,11 +2,11 @@
 
 use super::figures::{Figure, Report, Target};
 use super::report_progress;
-use crate::pressure::{RIVALS, RankOutcome, RankSystem, Scenario, TREADLE};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use treadle_engine_model::engine::EngineProfile;
+use treadle_systems::pressure::{RIVALS, RankOutcome, RankSystem, Scenario, TREADLE};
 
 /// KV memory of all ranks, as shares of the peak demand: enough for all, and less.
 const SHARES: [(&str, f64); 3] = [

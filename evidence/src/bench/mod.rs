@@ -67,7 +67,7 @@ enum Part {
     /// policies take for their answers.
     Core(core::CoreArgs),
     /// Durable events a second through PostgreSQL and confirmed messages a second
-    /// through RabbitMQ, beside pgbench and a bare publisher.
+    /// through RabbitMQ, beside a bare publisher.
     Events(events::EventsArgs),
     /// Agents that need more KV memory than there is, with foresight and with what others do.
     /// In virtual time: the same on any machine.

@@ -3,11 +3,11 @@
 
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, report_progress};
-use crate::prediction::{
-    PredictionOptions, PredictorSteps, TaskPredictions, compare, compare_recorded, recorded,
-};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use treadle_systems::prediction::{
+    PredictionOptions, PredictorSteps, TaskPredictions, compare, compare_recorded, recorded,
+};
 
 /// The paper's order; its figures are drawn, not printed.
 const PAPER: &str = "Heddle Figure 13: Heddle-1 above both baselines, Heddle-2 above Heddle-1";

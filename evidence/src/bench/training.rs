@@ -3,9 +3,9 @@
 
 use super::figures::{Figure, Report, print};
 use super::{BenchError, report_progress};
-use crate::training::{self, Options, Part, Suite, parameters};
 use clap::Args;
 use serde_json::json;
+use treadle_systems::training::{self, Options, Part, Suite, parameters};
 
 /// Arguments of `treadle-bench training`.
 #[derive(Args, Clone, Debug)]

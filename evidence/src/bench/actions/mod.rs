@@ -7,11 +7,11 @@ mod queue;
 use super::figures::{Figure, Report};
 use super::policy::GuestFolder;
 use super::{BenchError, report_progress};
-use crate::actions::{self, Grid, GridOptions};
 use clap::Args;
 use serde_json::json;
 use tangram_allocation::{Config, TangramAllocation};
 use treadle_plugin::Policy;
+use treadle_systems::actions::{self, Grid, GridOptions};
 
 /// Arguments of `treadle-bench actions`.
 #[derive(Args, Clone, Debug)]

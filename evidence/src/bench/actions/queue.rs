@@ -2,7 +2,6 @@
 //! and the processor time that it takes itself.
 
 use super::decisions::{CORES, QUEUED, UNITS};
-use crate::actions::Linked;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{Policy, PolicyError};
 use treadle_report::latencies::Latencies;
 use treadle_simulator::actions::{Allocator, Machine, Treadle};
+use treadle_systems::actions::Linked;
 
 /// What all of them draw from.
 const RESOURCE: &str = "pool";

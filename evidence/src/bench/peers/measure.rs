@@ -6,7 +6,6 @@ use crate::bench::BenchError;
 use crate::bench::given::Given;
 use crate::bench::routers::front::{Behind, Front};
 use crate::bench::routers::systems::System;
-use crate::pressure::rank_profile;
 use serde::Serialize;
 use treadle_demo::agents::{Crowd, CrowdOptions};
 use treadle_demo::engines;
@@ -15,6 +14,7 @@ use treadle_demo::workload::{self, Fitted, Memory};
 use treadle_engine_model::engine::{EngineProfile, content_hash};
 use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
 use treadle_report::table::number;
+use treadle_systems::pressure::rank_profile;
 
 /// No agent asks for a stream, so the engines need not stop at each token.
 const TOKENS_PER_EVENT: u32 = 1_024;
