@@ -1,6 +1,6 @@
 // The weights of a job's engines: what the daemon says now, and the journal's events about them.
 import { queryOptions } from "@tanstack/react-query";
-import { WEIGHTS_KINDS } from "../model/weightsReplay";
+import { WEIGHTS_KINDS } from "../model/weightsHistory";
 import { ApiError, call } from "./client";
 import { inPool } from "./pool";
 import { queryClient } from "./queries";

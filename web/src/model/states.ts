@@ -27,6 +27,7 @@ type EngineState =
   | "verifying"
   | "clearing"
   | "awaiting"
+  | "idle"
   | "resuming"
   | "fenced";
 
@@ -63,6 +64,7 @@ export const STATES: Record<State, StateInfo> = {
   verifying: { label: "Verify", meaning: "The engine proves which version it has." },
   clearing: { label: "Clear", meaning: "Caches of other weights are cleared." },
   awaiting: { label: "Loaded", meaning: "The engine has the version and waits for the others." },
+  idle: { label: "Waits for trainer", meaning: "The paused engine waits for its trainer's call." },
   resuming: { label: "Resume", meaning: "The engine is told to generate again." },
   fenced: { label: "Fenced", meaning: "The engine gets no steps because of its weights." },
 };

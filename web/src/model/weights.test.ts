@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { EventView, HoldingView, JobWeights, WeightsView } from "../api/types";
 import { lanesOf, phaseOf, reasonOf, updateRows, versionText, versionToken } from "./weights";
-import { replayWeights, type WeightsHistory } from "./weightsReplay";
+import { replayWeights } from "./weightsHistory";
+import type { WeightsHistory } from "./weightsReplay";
 
 const weightsOf = (version: number): WeightsView => ({
   ...{ version, lineage: 0, name: `0.${version}`, folder: `/weights/${version}` },

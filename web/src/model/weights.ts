@@ -47,12 +47,18 @@ export function phaseOf({ state, call, fenced }: HoldingView): PhaseText {
   return { state: "fenced", label: state === "held" ? "fenced" : `${state}, fenced` };
 }
 
+/** Whether a job's trainer drives the updates: then no folder is on record. */
+function isDriven({ serving, update, last }: JobWeights): boolean {
+  return (update?.weights ?? serving ?? last?.weights)?.folder === "";
+}
+
 /** Why an engine gets no steps, and what has to happen; null if it gets steps. */
 export function reasonOf(
   holding: HoldingView,
-  { serving, update, job }: JobWeights,
+  weights: JobWeights,
 ): { cause: string; remedy: string } | null {
   if (!holding.fenced) return null;
+  const { serving, update, job } = weights;
   const behind = update?.behind.find(({ worker }) => worker === holding.worker);
   const cause = holding.cause ?? behind?.cause;
   const isLost = ["torn", "unknown"].includes(holding.state);
@@ -60,6 +66,11 @@ export function reasonOf(
     return {
       cause: cause ?? `${versionText(update.weights)} is being loaded`,
       remedy: "It gets steps again once the update is over.",
+    };
+  if (isDriven(weights))
+    return {
+      cause: cause ?? `it has not proven that it has ${versionText(serving ?? update?.weights)}`,
+      remedy: "Its trainer has to pause it and load it as a whole: treadle does not load it.",
     };
   if (update)
     return {
@@ -81,6 +92,8 @@ export interface UpdateRow {
   key: string;
   weights: WeightsView;
   rolling: boolean;
+  /** Its trainer paused and loaded the engines. */
+  driven: boolean;
   /** Null if the journal does not have it any more. */
   began: number | null;
   ended: number | null;
@@ -121,7 +134,7 @@ export function updateRows(
     const unknown = { began: null, ended: null, pausedMaxUs: null, pausedSumUs: null };
     const { name } = last.weights;
     rows.push({
-      ...{ key: `last-${name}`, weights: last.weights, rolling: false, stage: null },
+      ...{ key: `last-${name}`, weights: last.weights, rolling: false, driven: false, stage: null },
       ...unknown,
       ...told,
     });
@@ -134,7 +147,15 @@ function rowOf(update: WeightsUpdate, now: number): UpdateRow {
   const end = ended ?? now;
   const paused = [...update.paused.values()];
   return {
-    ...{ key: String(seq), weights, rolling, began, ended, held },
+    ...{
+      key: String(seq),
+      weights,
+      rolling,
+      driven: update.stage === "driven",
+      began,
+      ended,
+      held,
+    },
     stage: ended === null ? update.stage : null,
     tookUs: end - began,
     pausedMaxUs: paused.length > 0 ? Math.max(...paused) : null,

@@ -35,6 +35,15 @@ export type CallAnswer =
   | { refused: { cause: string } }
   | { failed: { cause: string } };
 
+/** A trainer's call to an engine: a word, or a word with what belongs to it. */
+export type TrainerCall =
+  | "begin"
+  | "resume"
+  | { pause: { own: boolean } }
+  | { part: { name: string | null } }
+  | { end: { name: string | null } }
+  | { load: { name: string | null } };
+
 /** Checksums of one version, by layout. */
 export type Checksums = Map<string, string>;
 
@@ -60,7 +69,7 @@ export class Engine {
   call: WeightsCall | null = null;
   /** It is not called before then. */
   restsUntil = 0;
-  private sound = true;
+  protected sound = true;
   private failures = 0;
 
   serves(weights: WeightsView | null): boolean {

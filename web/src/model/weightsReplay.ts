@@ -1,5 +1,5 @@
-// The versions that a job's engines held over time and the updates between them, found again from
-// the journal in the order of host/core/weights/src/update.rs.
+// Updates that treadle makes, and the versions that engines held between them, found again from the
+// journal in the order of host/core/weights/src/update.rs.
 import type { EventView, WeightsView } from "../api/types";
 import type { Span } from "./timeline";
 import {
@@ -9,20 +9,9 @@ import {
   Engine,
   isSame,
   STATE_OF,
+  type TrainerCall,
   type WeightsCall,
 } from "./weightsEngine";
-
-/** Kinds of events that tell what engines hold. */
-export const WEIGHTS_KINDS = [
-  "weights_published",
-  "weights_call_ended",
-  "weights_released",
-  "rolled_back",
-  "job_removed",
-  "worker_lost",
-  "worker_removed",
-  "daemon_restarted",
-] as const;
 
 export interface WeightsUpdate {
   /** Position of its beginning in the journal. */
@@ -33,7 +22,8 @@ export interface WeightsUpdate {
   /** Since when no step begins; null before. */
   fenced: number | null;
   ended: number | null;
-  stage: "preparing" | "cutting" | "loading" | "resuming";
+  /** Driven if the job's trainer pauses and loads the engines by itself. */
+  stage: "preparing" | "cutting" | "loading" | "resuming" | "driven";
   /** Engines that serve the version at its end. */
   held: number;
   behind: Map<number, string>;
@@ -62,13 +52,13 @@ const ENDS = ["weights_published", "weights_released", "rolled_back", "job_remov
 const NO_PART = "it did not answer when the update began, or was not ready in time";
 
 /** An engine with what is recorded of it. */
-interface Track {
-  engine: Engine;
+export interface Track<E extends Engine = Engine> {
+  engine: E;
   spans: Span[];
   pausedAt: number | null;
 }
 
-interface Input {
+export interface ReplayInput {
   /** Oldest first. */
   events: EventView[];
   /** Engines that the job has now. */
@@ -78,17 +68,7 @@ interface Input {
   tokenOf: (weights: WeightsView | null) => string;
 }
 
-export function replayWeights(input: Input): WeightsHistory {
-  const replay = new Replay(input);
-  input.events.forEach((event, at) => {
-    replay.take(event, at);
-  });
-  replay.close();
-  const engines = [...replay.spans].sort(([a], [b]) => a - b);
-  return { updates: replay.updates, engines: new Map(engines) };
-}
-
-class Replay {
+export class OwnReplay {
   /** Also those of engines that were removed. */
   spans = new Map<number, Span[]>();
   updates: WeightsUpdate[] = [];
@@ -102,7 +82,7 @@ class Replay {
   private checksums: Checksums = new Map();
   private begun = false;
 
-  constructor(private input: Input) {}
+  constructor(private input: ReplayInput) {}
 
   take({ kind, at_us: now, seq, event }: EventView, at: number): void {
     const body = event as unknown as EventBody;
@@ -121,10 +101,7 @@ class Replay {
   /** Ends spans that are under way with the present. */
   close(): void {
     if (this.begun) this.settle(this.input.now, null);
-    for (const { spans } of this.tracks.values()) {
-      const last = spans.at(-1);
-      if (last?.open) last.to = Math.max(last.from, this.input.now);
-    }
+    closeSpans(this.spans, this.input.now);
   }
 
   private track(id: number): Track {
@@ -393,14 +370,10 @@ class Replay {
 
   /** Notes how an engine is from now on. */
   private record(id: number, { engine, spans }: Track, now: number): void {
-    const next = this.look(id, engine);
-    const last = spans.at(-1);
-    if (last?.open && last.state === next.state && last.label === next.label) return;
-    endSpan(spans, now);
-    spans.push({ ...next, from: now, to: now, open: true });
+    goOn(spans, this.look(id, engine), now);
   }
 
-  private look(id: number, engine: Engine): Pick<Span, "state" | "label" | "token"> {
+  private look(id: number, engine: Engine): Look {
     const { update, serving } = this;
     const takesPart = update?.workers.has(id) ?? false;
     const wanted = engine.loading ?? (takesPart ? update?.row.weights : serving);
@@ -428,14 +401,17 @@ interface Due {
   weights: WeightsView;
 }
 
-interface EventBody {
+export interface EventBody {
   weights: WeightsView;
   plan?: { quorum?: number; ready_s?: number; rolling?: boolean };
   worker: number;
   answer: CallAnswer;
+  /** Of a trainer's call. */
+  lineage?: number;
+  call: TrainerCall;
 }
 
-const WORDS: Record<WeightsCall, string> = {
+export const WORDS: Record<WeightsCall, string> = {
   prepare: "is asked about",
   pause: "is paused for",
   apply: "loads",
@@ -444,12 +420,30 @@ const WORDS: Record<WeightsCall, string> = {
   resume: "resumes with",
 };
 
-function heldText(held: WeightsView | null): string {
+export function heldText(held: WeightsView | null): string {
   return held ? `version ${held.version}` : "earlier weights";
 }
 
+export type Look = Pick<Span, "state" | "label" | "token">;
+
+/** An engine looks like this from now on. */
+export function goOn(spans: Span[], next: Look, now: number): void {
+  const last = spans.at(-1);
+  if (last?.open && last.state === next.state && last.label === next.label) return;
+  endSpan(spans, now);
+  spans.push({ ...next, from: now, to: now, open: true });
+}
+
+/** Ends spans that are under way with the present. */
+export function closeSpans(engines: Map<number, Span[]>, now: number): void {
+  for (const spans of engines.values()) {
+    const last = spans.at(-1);
+    if (last?.open) last.to = Math.max(last.from, now);
+  }
+}
+
 /** Ends the span that is under way; one that took no time is left out. */
-function endSpan(spans: Span[], now: number): void {
+export function endSpan(spans: Span[], now: number): void {
   const last = spans.at(-1);
   if (!last?.open) return;
   last.to = now;

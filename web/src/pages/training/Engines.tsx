@@ -24,9 +24,7 @@ export function Engines({ weights }: { weights: JobWeights }) {
       note={
         <>
           {serving ? `${versionText(serving)} is in service` : "no version is in service"}
-          {update
-            ? `; ${versionText(update.weights)} is being loaded (${update.stage}${update.rolling ? ", one engine after the other" : ""})`
-            : ""}
+          {update ? `; ${versionText(update.weights)} is being loaded (${stageText(update)})` : ""}
           {`; ${count(fenced)} of ${plural(workers.length, "engine")} fenced`}
         </>
       }
@@ -63,6 +61,11 @@ export function Engines({ weights }: { weights: JobWeights }) {
       ) : null}
     </Panel>
   );
+}
+
+function stageText({ stage, rolling }: NonNullable<JobWeights["update"]>): string {
+  if (stage === "driven") return "by its trainer";
+  return `${stage}${rolling ? ", one engine after the other" : ""}`;
 }
 
 function Row({ holding, weights }: { holding: HoldingView; weights: JobWeights }) {

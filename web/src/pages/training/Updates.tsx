@@ -80,6 +80,7 @@ function Row({ row, isChosen, choose }: { row: UpdateRow; isChosen: boolean; cho
           <Version weights={weights} />
         </button>
         {row.rolling ? <div className="dim">one engine after the other</div> : null}
+        {row.driven ? <div className="dim">by its trainer</div> : null}
       </td>
       <td>{row.began === null ? <span className="dim">–</span> : <Time us={row.began} />}</td>
       <td className="num nowrap">

@@ -5,6 +5,7 @@ import { useWorkerNames } from "../../api/useWorkerNames";
 import { duration } from "../../format/time";
 import { FoldedScale } from "../../model/scale";
 import { STATES, type State } from "../../model/states";
+import type { Lane } from "../../model/timeline";
 import { lanesOf, legendOf, UPDATES_SHOWN, type UpdateRow, versionText } from "../../model/weights";
 import type { WeightsHistory } from "../../model/weightsReplay";
 import { Choice } from "../../ui/Choice";
@@ -71,6 +72,7 @@ export function WeightsLanes({ history, rows, all, now, chosen, onChoose }: Prop
 const PHASES: State[] = [
   "preparing",
   "pausing",
+  "idle",
   "loading",
   "verifying",
   "clearing",
@@ -79,7 +81,16 @@ const PHASES: State[] = [
   "fenced",
 ];
 
-function Legend({ lanes }: { lanes: Parameters<typeof legendOf>[0] }) {
+/** An update has one of two phases, by who makes it. */
+function phasesOf(lanes: Lane[]): State[] {
+  const has = (state: State) => lanes.some(({ spans }) => spans.some((one) => one.state === state));
+  const isDriven = has("idle");
+  return PHASES.filter((state) =>
+    state === "preparing" ? has(state) || !isDriven : state !== "idle" || isDriven,
+  );
+}
+
+function Legend({ lanes }: { lanes: Lane[] }) {
   return (
     <div className="legend">
       {legendOf(lanes).map(({ token, label }) => (
@@ -88,7 +99,7 @@ function Legend({ lanes }: { lanes: Parameters<typeof legendOf>[0] }) {
           {label}
         </span>
       ))}
-      {PHASES.map((state) => (
+      {phasesOf(lanes).map((state) => (
         <span key={state} className="legend-item" title={STATES[state].meaning}>
           <span className={`swatch state-${state}`} aria-hidden="true" />
           {STATES[state].label}
