@@ -53,8 +53,7 @@ test("a version that engines load is followed while it happens", async (t) => {
   await lanes.focus();
   await page.keyboard.press("ArrowRight");
   await page.locator("[aria-live]", { hasText: "worker" }).waitFor();
-  await page.keyboard.press("End");
-  await page.locator("[aria-live]", { hasText: "Serves. version 1" }).waitFor();
+  await lastSpan(page, "Serves. version 1");
   await row.getByRole("button").press("Enter");
   await page.waitForURL(/updates=/);
   assert.equal(await page.getByLabel("Updates in the lanes").inputValue(), updatesOf(page));
@@ -67,6 +66,16 @@ test("a version that engines load is followed while it happens", async (t) => {
   await updates.getByRole("row", { name: /version 1/ }).waitFor();
   await done(/status of 404/);
 });
+
+/** Goes to the end of a lane until it is this span: what is read last may come last. */
+async function lastSpan(page, words) {
+  const found = page.locator("[aria-live]", { hasText: words });
+  for (let tries = 0; tries < 40 && (await found.count()) === 0; tries += 1) {
+    await page.keyboard.press("End");
+    await page.waitForTimeout(250);
+  }
+  await found.waitFor();
+}
 
 const updatesOf = (page) => new URL(page.url()).searchParams.get("updates").replaceAll('"', "");
 
@@ -128,5 +137,37 @@ test("an engine that was torn says why, what helps, and which version it has", a
   await problem.getByRole("link").click();
   await page.waitForURL(new RegExp(`training/${JOB}\\?tab=weights`));
   await page.unrouteAll({ behavior: "wait" });
+  await done();
+});
+
+/** Calls of a trainer to all engines, as a client of vLLM makes them. */
+async function drive(version) {
+  await told("POST", "/engine/pause?mode=keep");
+  await told("POST", "/engine/start_weight_update");
+  await told("POST", "/engine/update_weights", { update_info: { names: ["w"] } });
+  await told("POST", "/engine/finish_weight_update", { weight_version: version });
+  await told("POST", "/engine/resume");
+}
+
+test("an update that a trainer drives has lanes, phases and a cost", async (t) => {
+  t.after(() => api(`/api/v1/jobs/${JOB}/weights`, { method: "DELETE" }));
+  await drive("5");
+  const { workers } = await told("GET", "/weights");
+  const { page, done } = await open(`/console/training/${JOB}?tab=weights`);
+  await page.getByText(`version 5 is in service; 0 of ${workers.length}`).waitFor();
+  const updates = page.getByRole("table", { name: "Updates of weights" });
+  const row = updates.getByRole("row", { name: /version 5/ });
+  await row.getByText("by its trainer").waitFor();
+  const cells = await row.getByRole("cell").allInnerTexts();
+  for (const cost of cells.slice(2, 6)) assert.match(cost, /^[\d.]+ (ms|s)$/);
+  assert.equal(cells[6], String(workers.length));
+  await row.getByRole("button").press("Enter");
+  await page.waitForURL(/updates=/);
+  await page.locator(".legend", { hasText: "Waits for trainer" }).waitFor();
+  const lanes = page.getByRole("application", { name: /Versions of engines over time/ });
+  await lanes.focus();
+  await page.keyboard.press("ArrowRight");
+  await lastSpan(page, "Serves. version 5");
+  assert.deepEqual(await violations(page), []);
   await done();
 });

@@ -68,7 +68,102 @@ const UPDATE = `
 41 0 done
 43 1 done`;
 
+/**
+ * The journal of a daemon with three simulated engines, in milliseconds: all get version 5 in parts,
+ * then two of them, one after the other, version 7.
+ */
+const RECORDED = `
+0 0 calls pause
+3 1 calls pause
+6 2 calls pause
+118 0 trainer done
+128 2 trainer done
+137 1 trainer done
+2178 0 calls begin
+2179 1 calls begin
+2179 2 calls begin
+2251 0 trainer done
+2259 2 trainer done
+2261 1 trainer done
+2585 0 calls part
+2586 1 calls part
+2586 2 calls part
+2703 0 trainer done
+2704 1 trainer done
+2705 2 trainer done
+4193 0 calls part
+4223 1 calls part
+4254 2 calls part
+4398 0 trainer done
+4415 1 trainer done
+4416 2 trainer done
+5870 0 calls part
+5872 1 calls part
+5872 2 calls part
+5907 0 trainer done
+5915 1 trainer done
+5917 2 trainer done
+7236 0 calls end 5
+7240 1 calls end 5
+7240 2 calls end 5
+7297 0 trainer done
+7351 1 trainer done
+7361 2 trainer done
+7807 0 reports 5 99c4
+7807 2 reports 5 99c4
+7923 1 reports 5 99c4
+8215 1 done
+8217 2 done
+8227 0 done
+9984 0 calls resume
+9985 1 calls resume
+9985 2 calls resume
+10042 2 done
+10043 0 done
+10045 1 done
+151518 0 calls pause
+151594 0 trainer done
+151738 0 calls begin
+151893 0 trainer done
+152120 0 calls part
+152147 0 trainer done
+152364 0 calls end 7
+152387 0 trainer done
+152422 0 reports 7 3c33
+152455 0 done
+152586 0 calls resume
+152644 0 done
+152844 1 calls pause
+152914 1 trainer done
+153163 1 calls begin
+153194 1 trainer done
+153428 1 calls part
+153511 1 trainer done
+153782 1 calls end 7
+153817 1 trainer done
+153900 1 reports 7 3c33
+154033 1 done
+154061 1 calls resume
+154111 1 done
+`;
+
 describe("an update that a trainer drives", () => {
+  it("took as long as the daemon said, from the first call to the last answer", () => {
+    const recorded = replay(RECORDED, 200_000, [0, 1, 2]);
+    const rows = updateRows(recorded, null, 200e6).toReversed();
+    expect(rows.map(({ weights, held }) => [weights.version, held])).toEqual([
+      [5, 3],
+      [7, 1],
+      [7, 2],
+    ]);
+    // As `GET …/weights` said after the first and the last.
+    expect((rows[0]?.exposedUs ?? 0) / 1e6).toBeCloseTo(10.045464, 2);
+    expect((rows[2]?.tookUs ?? 0) / 1e6).toBeCloseTo(1.266861, 2);
+    expect(recorded.engines.get(2)?.at(-1)).toMatchObject({
+      ...{ state: "fenced", label: "it has version 5" },
+    });
+  });
+
   const history = replay(UPDATE);
   const [row, ...others] = updateRows(history, null, 100_000);
 
