@@ -62,6 +62,15 @@ test("a training job is followed, and no batch is cut by looking", async () => {
   await batch.getByText("trained", { exact: true }).waitFor();
   const figures = await batch.locator("td").allInnerTexts();
   assert.deepEqual(figures.slice(2), ["1", "2", "0.5", "1", "10", "0"]);
+  // What was lost before it is only in the journal.
+  const lost = page.locator("figure", { has: page.getByLabel("Lost members by batch") });
+  await lost.getByText("Failed1").waitFor();
+  const lines = page.getByLabel("Lines", { exact: true });
+  await lines.selectOption("Over time");
+  await page.waitForURL(/axis=time/);
+  await page.getByLabel("Lag of groups over time").waitFor();
+  await lines.selectOption("By version");
+  await page.getByLabel("Lost members by version").waitFor();
   const groups = page.getByRole("table", { name: "Groups in no batch" });
   await groups.getByRole("row", { name: "p2" }).getByText("ready").waitFor();
   await groups.getByRole("row", { name: "p2" }).click();

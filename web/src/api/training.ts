@@ -1,8 +1,10 @@
 // Training jobs: what the daemon answers about them, and the queries of the page. The types are
 // written by hand, because the generated schema does not have these paths yet.
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { BATCH_KINDS } from "../model/batchLines";
 import { batchNumbers, settledBatches } from "../model/training";
 import { ApiError, send, urlOf } from "./client";
+import { type Kept, readKind, together } from "./journal";
 import { inPool } from "./pool";
 import { queryClient } from "./queries";
 
@@ -241,6 +243,21 @@ export const trainingBatches = (job: string) =>
       return batches.filter((batch) => batch !== null);
     },
     refetchInterval: refresh,
+  });
+
+/** The job's events that tell when batches were cut, and what was lost. */
+export const batchEvents = (job: string) =>
+  queryOptions({
+    queryKey: ["batchEvents", job],
+    queryFn: async ({ signal }) => {
+      const before = queryClient.getQueryData<{ kept: Map<string, Kept> }>(["batchEvents", job]);
+      const read = await inPool([...BATCH_KINDS], async (kind): Promise<[string, Kept]> => {
+        return [kind, await readKind({ kind, job }, before?.kept.get(kind), signal)];
+      });
+      return { kept: new Map(read), ...together(read.map(([, own]) => own)) };
+    },
+    staleTime: Number.POSITIVE_INFINITY,
+    structuralSharing: false,
   });
 
 /** A batch, or the first of its slices; null if a checkpoint has released it meanwhile. */

@@ -73,7 +73,7 @@ const training = createRoute({
 const trainingJob = createRoute({
   getParentRoute: () => root,
   path: "/training/$job",
-  validateSearch: texts("batch", "group", "tab", "updates"),
+  validateSearch: texts("axis", "batch", "group", "tab", "updates"),
   component: lazyRouteComponent(() => import("../pages/training/Job"), "Job"),
 });
 const sample = createRoute({

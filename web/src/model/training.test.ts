@@ -2,7 +2,6 @@ import { expect, test } from "vitest";
 import type { BatchMember, BiasAccount, TrainingBatch } from "../api/training";
 import {
   accountRows,
-  batchLines,
   batchNumbers,
   domainRows,
   endText,
@@ -53,16 +52,17 @@ test("a batch is read again until it is trained, after a rollback, and of a new 
 
 test("figures of a batch leave out members without a reward", () => {
   expect(figuresOf(TWO_GROUPS)).toEqual({
-    ...{ members: 4, rewardMean: 0.5, rewardSpread: 0.5, tokensMean: 25, lagMax: 1 },
+    ...{ members: 4, rewardMean: 0.5, rewardSpread: 0.5, tokensMean: 25, lagMax: 1, lagMean: 0.5 },
   });
   expect(figuresOf(batchOf(1))).toEqual({
-    ...{ members: 0, rewardMean: null, rewardSpread: null, tokensMean: null, lagMax: null },
-  });
-});
-
-test("lines go from the oldest batch to the newest", () => {
-  expect(batchLines([TWO_GROUPS, batchOf(2)])).toEqual({
-    ...{ numbers: [2, 3], rewards: [null, 0.5], tokens: [null, 25] },
+    ...{
+      members: 0,
+      rewardMean: null,
+      rewardSpread: null,
+      tokensMean: null,
+      lagMax: null,
+      lagMean: null,
+    },
   });
 });
 

@@ -8,6 +8,7 @@ import type {
 } from "../api/training";
 import { short } from "../format/number";
 import type { Tone } from "./actions";
+import { meanOf } from "./batchLines";
 
 /** Maximum number of batches that are shown. */
 const BATCHES_MAX = 10;
@@ -39,6 +40,7 @@ export interface BatchFigures {
   rewardSpread: number | null;
   tokensMean: number | null;
   lagMax: number | null;
+  lagMean: number | null;
 }
 
 export function figuresOf({ groups }: TrainingBatch): BatchFigures {
@@ -51,33 +53,12 @@ export function figuresOf({ groups }: TrainingBatch): BatchFigures {
     rewardSpread: meanOf(rewarded.map((group) => Math.max(...group) - Math.min(...group))),
     tokensMean: meanOf(members.map((member) => member.tokens)),
     lagMax: groups.length > 0 ? Math.max(...groups.map((group) => group.lag)) : null,
+    lagMean: meanOf(groups.map((group) => group.lag)),
   };
 }
 
 function rewardsOf(members: BatchMember[]): number[] {
   return members.flatMap((member) => member.reward ?? []);
-}
-
-function meanOf(values: number[]): number | null {
-  if (values.length === 0) return null;
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-export interface BatchLines {
-  numbers: number[];
-  rewards: (number | null)[];
-  tokens: (number | null)[];
-}
-
-/** Means by batch, the oldest first, from batches with the newest first. */
-export function batchLines(batches: TrainingBatch[]): BatchLines {
-  const oldestFirst = batches.toReversed();
-  const figures = oldestFirst.map(figuresOf);
-  return {
-    numbers: oldestFirst.map((one) => one.batch),
-    rewards: figures.map((one) => one.rewardMean),
-    tokens: figures.map((one) => one.tokensMean),
-  };
 }
 
 export interface MemberRow extends BatchMember {

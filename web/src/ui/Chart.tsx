@@ -27,6 +27,8 @@ interface Props {
   span?: Span;
   /** What the points are numbered by instead of times, such as `batch`. */
   unit?: string;
+  /** The points are few, and small or negative: each is marked. Those with a unit are. */
+  few?: boolean;
 }
 
 /** A run of `minutes` minutes, whose first `shaded` minutes are shaded and labelled. */
@@ -65,7 +67,7 @@ export function Chart(props: Props) {
       made.destroy();
       plot.current = null;
     };
-  }, [shape, stacked, height, colors, props.max, props.span, props.unit]);
+  }, [shape, stacked, height, colors, props.max, props.span, props.unit, props.few]);
 
   useEffect(() => plot.current?.setData(data), [data]);
 
@@ -128,7 +130,7 @@ function optionsOf(
   height: number,
   onCursor: (at: number | null) => void,
 ): uPlot.Options {
-  const { stacked = false, max, span, unit } = props;
+  const { stacked = false, max, span, unit, few = unit !== undefined } = props;
   const order = stacked ? [...props.series].reverse() : props.series;
   return {
     width: Math.max(width, 50),
@@ -141,7 +143,7 @@ function optionsOf(
       ...(unit ? { x: { time: false, range: (_plot, low, high) => [low - 0.5, high + 0.5] } } : {}),
       y: {
         range: (_plot, low, high) =>
-          unit ? aroundZero(low, high) : [0, max ?? Math.max(high * 1.08, 1)],
+          few ? aroundZero(low, high) : [0, max ?? Math.max(high * 1.08, 1)],
       },
     },
     axes: axesOf(props),
@@ -152,7 +154,7 @@ function optionsOf(
         stroke: colorOf(one.color),
         width: stacked ? 0 : 1.75,
         ...(stacked ? { fill: fillOf(one.color) } : {}),
-        points: { show: unit !== undefined },
+        points: { show: few },
       })),
     ],
     hooks: {

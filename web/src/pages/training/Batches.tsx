@@ -10,17 +10,18 @@ import {
 } from "../../api/training";
 import { useRights } from "../../app/Account";
 import { count, short } from "../../format/number";
-import { batchLines, figuresOf, rewardText } from "../../model/training";
-import { Chart } from "../../ui/Chart";
+import { figuresOf, rewardText } from "../../model/training";
 import { Failure, Loading, Panel } from "../../ui/Panel";
 import { Badge } from "../../ui/State";
+import { AxisChoice, axisOf, BatchLines } from "./BatchLines";
 import { Members } from "./Members";
 
 export function Batches({ job }: { job: TrainingJob }) {
-  const { batch: chosen } = useSearch({ from: "/training/$job" });
+  const { batch: chosen, axis: named } = useSearch({ from: "/training/$job" });
   const rights = useRights();
   const { data, error, refetch } = useQuery({ ...trainingBatches(job.job), enabled: rights.job });
   const batch = data?.find((one) => String(one.batch) === chosen);
+  const axis = axisOf(named);
   const all = job.next_batch - 1 - job.checkpoint;
   const notes = [
     data && data.length < all ? `the latest ${data.length} of ${count(all)}` : "the newest first",
@@ -34,12 +35,13 @@ export function Batches({ job }: { job: TrainingJob }) {
         title="Batches since the checkpoint"
         note={notes.filter(Boolean).join("; ")}
         flush={data !== undefined && data.length > 0}
+        actions={data && data.length > 0 ? <AxisChoice axis={axis} /> : undefined}
       >
         {!rights.job ? (
           <p className="soft">To read batches takes a token that may run programs.</p>
         ) : data && data.length > 0 ? (
           <>
-            <Lines batches={data} />
+            <BatchLines batches={data} job={job} axis={axis} />
             <BatchTable batches={data} chosen={chosen} />
           </>
         ) : data ? (
@@ -58,29 +60,6 @@ export function Batches({ job }: { job: TrainingJob }) {
         <p className="soft">Batch {chosen} is not among the latest ones.</p>
       ) : null}
     </>
-  );
-}
-
-function Lines({ batches }: { batches: TrainingBatch[] }) {
-  const { numbers, rewards, tokens } = useMemo(() => batchLines(batches), [batches]);
-  return (
-    <div className="grid-2 batch-lines">
-      <Chart
-        label="Mean reward by batch"
-        times={numbers}
-        unit="batch"
-        height={120}
-        series={[{ label: "Mean reward", color: "accent", values: rewards }]}
-        format={rewardText}
-      />
-      <Chart
-        label="Mean tokens by batch"
-        times={numbers}
-        unit="batch"
-        height={120}
-        series={[{ label: "Mean tokens", color: "state-decode", values: tokens }]}
-      />
-    </div>
   );
 }
 
