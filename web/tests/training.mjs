@@ -144,8 +144,13 @@ function captured(program) {
   const step = (number, prompt, output) => ({
     ...{ number, prompt, output, version: 3, delivery: "complete" },
     logprobs: output.map((_, at) => -(at % 6)),
+    versions: [
+      { start: 0, end: 3, version: 3, newest: 3 },
+      { start: 3, end: output.length, version: 3, newest: 4 },
+    ],
   });
   return {
+    logprobs: "temperature",
     ...{ program, group: "p3", end: null, reward: null },
     ...{ sample: `sha256:${"ab".repeat(32)}`, breaks: [{ step: 1, kind: "edited" }] },
     steps: [step(0, ids(PROMPT), output), step(1, ids(9), ids(2))],
@@ -173,6 +178,8 @@ test("the tokens of a member are shown page by page", async () => {
   await page.reload();
   await page.waitForSelector("text=group p3");
   await page.waitForSelector("text=of 100,000 in context");
+  await page.waitForSelector("text=99,992 tokens mixed");
+  await page.waitForSelector("text=After the temperature, before top-k.");
   const cells = page.locator(".token");
   assert.equal(await cells.count(), 2000);
   await page.getByRole("button", { name: "Next" }).click();
@@ -188,6 +195,9 @@ test("the tokens of a member are shown page by page", async () => {
   await page.locator(`[data-at='${PROMPT}']:focus`).waitFor();
   await page.keyboard.press("ArrowRight");
   await page.locator(".token-about", { hasText: "-1" }).waitFor();
+  for (const _ of [1, 2]) await page.keyboard.press("ArrowRight");
+  await page.locator(".token-mark", { hasText: "version 3 to 4, mixed" }).waitFor();
+  await page.locator(".token-about", { hasText: "3 to 4, mixed" }).waitFor();
   await page.setViewportSize({ width: 375, height: 800 });
   assert.ok((await excessWidth(page)) <= 0);
   await done(/status of 404/);

@@ -1,6 +1,9 @@
 // What a member of a training job sampled, and where its messages are.
 import { queryOptions } from "@tanstack/react-query";
+import { chainsOf, stepIds, toolsAfter } from "../model/toolTurns";
 import { call } from "./client";
+import { inPool } from "./pool";
+import { stepsAfter } from "./programQueries";
 import { JOBS, read } from "./training";
 
 /** The captured steps of a member and what they form. Steps, positions and sequences count from 0. */
@@ -14,6 +17,8 @@ export interface MemberSteps {
   incomplete?: string;
   /** Digest of its sample; null until it is assembled. */
   sample: string | null;
+  /** Kind of the log-probabilities; absent from daemons before they told it. */
+  logprobs?: string;
   steps: MemberStep[];
   sequences: StepSequence[];
   excluded: { step: number; reason: string }[];
@@ -26,11 +31,23 @@ export interface MemberStep {
   output: number[];
   /** Of each token of `output`; JSON has null for one that is no finite number. */
   logprobs: (number | null)[];
+  /** The oldest version that sampled it. */
   version: number;
+  /** Versions of ranges of it; absent from daemons before they told them. */
+  versions?: StepSpan[];
   /** Whether its client got the whole answer: complete or unknown. */
   delivery: string;
   /** Whether it continued an answer by its tokens, if its job wants that; else why not. */
   history?: string;
+}
+
+/** Tokens of an output and the weights that sampled them. If `newest` is another version, the engine
+ *  did not say where it changed. */
+export interface StepSpan {
+  start: number;
+  end: number;
+  version: number;
+  newest: number;
 }
 
 export interface StepSequence {
@@ -83,3 +100,39 @@ export const firstMessages = (program: string) =>
     staleTime: 60_000,
     retry: false,
   });
+
+/** Rows of steps whose last request is read for the names of tools. */
+const NAMED_MAX = 8;
+
+/** The tools whose results stand before each step of a member: the last request of steps in a row has
+ *  the messages of all of them. */
+export const toolTurns = (member: MemberSteps) => {
+  const { program, steps } = member;
+  const chains = chainsOf(member).slice(0, NAMED_MAX);
+  return queryOptions({
+    queryKey: ["toolTurns", program, steps.length],
+    queryFn: async ({ signal }) => {
+      const tools = new Map<number, string[]>();
+      const ids = stepIds(steps, await stepsAfter(program, null, signal));
+      await inPool(chains, async (chain) => {
+        const step = ids.get(chain.at(-1) ?? 0);
+        if (step === undefined) return;
+        const path = { program, step };
+        const { bodies } = await call("get", "/api/v1/programs/{program}/steps/{step}/bodies", {
+          path,
+          signal,
+        });
+        const request = bodies.find(({ kind }) => kind === "request");
+        const after = request ? toolsAfter(request.text, chain.length - 1) : null;
+        after?.forEach((names, at) => {
+          const next = chain[at + 1];
+          if (next !== undefined) tools.set(next, names);
+        });
+      });
+      return tools;
+    },
+    staleTime: 60_000,
+    retry: false,
+    structuralSharing: false,
+  });
+};

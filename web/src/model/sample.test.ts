@@ -3,6 +3,7 @@ import type { MemberStep, MemberSteps } from "../api/sample";
 import {
   colorOf,
   figuresOf,
+  logprobsText,
   PAGE_TOKENS,
   pageOf,
   rowOf,
@@ -10,6 +11,7 @@ import {
   stepList,
   stepsBy,
   tokenText,
+  toolsText,
   turnsOf,
 } from "./sample";
 
@@ -45,7 +47,54 @@ const SAMPLE: MemberSteps = {
 };
 
 test("tokens in context are those of all sequences", () => {
-  expect(figuresOf(SAMPLE)).toEqual({ context: 16, trained: 6, versions: [3, 4] });
+  expect(figuresOf(SAMPLE)).toEqual({ context: 16, trained: 6, versions: [3, 4], mixed: 0 });
+});
+
+/** Weights changed in step 0 after its first token, and in step 1 nobody knows where. */
+const CHANGED: MemberSteps = {
+  ...SAMPLE,
+  steps: SAMPLE.steps.map((one) => {
+    if (one.number > 1) return one;
+    const { length } = one.output;
+    const versions =
+      one.number === 0
+        ? [
+            { start: 0, end: 1, version: 3, newest: 3 },
+            { start: 1, end: length, version: 4, newest: 4 },
+          ]
+        : [{ start: 0, end: length, version: 4, newest: 5 }];
+    return { ...one, versions };
+  }),
+};
+
+test("ranges of a step have their versions, and those that nobody knows are mixed", () => {
+  expect(figuresOf(CHANGED)).toMatchObject({ versions: [3, 4, 5], mixed: 1 });
+  const texts = turnsOf(CHANGED).map(({ versions }) => versions);
+  expect(texts).toEqual(["3; 4", "4 to 5, mixed", "3", "3", "3"]);
+  const row = rowOf(CHANGED, "0")?.row ?? { ids: [], sampled: [] };
+  const tokens = pageOf(CHANGED, row, 0);
+  expect(tokens.map(({ mark }) => mark).filter(Boolean)).toEqual([
+    "step 0, version 3",
+    "version 4",
+    "step 1, version 4 to 5, mixed",
+  ]);
+  expect(tokens.map(({ by }) => by?.versions)).toEqual([
+    ...[undefined, undefined, "3", "4", undefined, undefined, "4 to 5, mixed"],
+  ]);
+  // A page may begin within a range.
+  expect(pageOf(CHANGED, row, 3)[0]).toMatchObject({ mark: "version 4", by: { logprob: -0.25 } });
+});
+
+test("tools stand before the turns that their results are in", () => {
+  const tools = new Map([[1, ["bash", "read", "bash"]]]);
+  expect(turnsOf(SAMPLE, tools).map((turn) => toolsText(turn.tools))).toEqual([
+    ...["", "bash ×2, read", "", "", ""],
+  ]);
+});
+
+test("each kind of log-probabilities is explained", () => {
+  for (const kind of ["raw", "temperature", "processed", "mixed", "unknown"])
+    expect(logprobsText(kind)).not.toMatch(/does not know/);
 });
 
 test("a turn tells what stood before it, where it is trained, and why not", () => {

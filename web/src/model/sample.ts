@@ -1,5 +1,5 @@
 // A member's sample: its figures, its turns, and its tokens page by page.
-import type { MemberStep, MemberSteps, SampledRange } from "../api/sample";
+import type { MemberStep, MemberSteps, SampledRange, StepSpan } from "../api/sample";
 import { count } from "../format/number";
 
 /** Tokens on a page. */
@@ -14,15 +14,54 @@ export interface SampleFigures {
   trained: number;
   /** Versions that sampled the steps, ascending. */
   versions: number[];
+  /** Trained tokens in ranges that more than one version may have sampled. */
+  mixed: number;
 }
 
 export function figuresOf({ steps, sequences }: MemberSteps): SampleFigures {
   const ranges = sequences.flatMap((sequence) => sequence.sampled);
+  const trainedSteps = new Set(ranges.map(({ step }) => step));
+  const spans = steps.flatMap(spansOf);
   return {
     context: sequences.reduce((sum, { ids }) => sum + ids.length, 0),
     trained: ranges.reduce((sum, { start, end }) => sum + end - start, 0),
-    versions: [...new Set(steps.map((step) => step.version))].sort((a, b) => a - b),
+    versions: [...new Set(spans.flatMap(({ version, newest }) => [version, newest]))].sort(
+      (a, b) => a - b,
+    ),
+    mixed: steps
+      .filter(({ number }) => trainedSteps.has(number))
+      .flatMap(spansOf)
+      .reduce((sum, span) => sum + (isMixed(span) ? span.end - span.start : 0), 0),
   };
+}
+
+/** The versions of ranges of a step's output. */
+function spansOf({ versions = [], version, output }: MemberStep): StepSpan[] {
+  return versions.length > 0
+    ? versions
+    : [{ start: 0, end: output.length, version, newest: version }];
+}
+
+function isMixed({ version, newest }: Pick<StepSpan, "version" | "newest">): boolean {
+  return newest !== version;
+}
+
+/** "3", or "3 to 4, mixed" if the engine did not say where it changed. */
+function versionText({ version, newest }: Pick<StepSpan, "version" | "newest">): string {
+  return version === newest ? count(version) : `${count(version)} to ${count(newest)}, mixed`;
+}
+
+/** What each kind of log-probabilities means. */
+const LOGPROBS: Record<string, string> = {
+  raw: "The model's own scores, before temperature and top-k.",
+  temperature: "After the temperature, before top-k.",
+  processed: "After the temperature and top-k, as the tokens were drawn.",
+  mixed: "Its steps have log-probabilities of different kinds.",
+  unknown: "An engine did not show which kind it reports.",
+};
+
+export function logprobsText(kind: string): string {
+  return LOGPROBS[kind] ?? "A kind that this console does not know.";
 }
 
 /** What each kind of break means. */
@@ -58,7 +97,11 @@ export function stepList(steps: number[]): string {
   return `${steps.length === 1 ? "step" : "steps"} ${named.join(", ")}${rest > 0 ? ` and ${count(rest)} more` : ""}`;
 }
 
-export interface Turn extends Pick<MemberStep, "number" | "version"> {
+export interface Turn extends Pick<MemberStep, "number"> {
+  /** The versions of its tokens, in words. */
+  versions: string;
+  /** The tools whose results stand before it, as far as its messages are kept and name them. */
+  tools: string[];
   /** What stands before its tokens: observation, or context if its sequence has no earlier turn. */
   before: { what: "prompt" | "observation" | "context"; tokens: number };
   sampled: number;
@@ -71,7 +114,10 @@ export interface Turn extends Pick<MemberStep, "number" | "version"> {
 }
 
 /** The steps of a member, in their order. */
-export function turnsOf({ steps, sequences, excluded, breaks }: MemberSteps): Turn[] {
+export function turnsOf(
+  { steps, sequences, excluded, breaks }: MemberSteps,
+  tools: Map<number, string[]> = new Map(),
+): Turn[] {
   const places = new Map<number, { sequence: number; start: number; after: number | null }>();
   sequences.forEach(({ sampled }, sequence) => {
     sampled.forEach(({ step, start }, at) => {
@@ -81,7 +127,7 @@ export function turnsOf({ steps, sequences, excluded, breaks }: MemberSteps): Tu
   const reasons = new Map(excluded.map(({ step, reason }) => [step, reason]));
   const kinds = new Map(breaks.map(({ step, kind }) => [step, kind]));
   return steps.map((step, at) => {
-    const { number, version, prompt, output, delivery } = step;
+    const { number, prompt, output, delivery } = step;
     const place = places.get(number);
     const [reason, kind] = [reasons.get(number), kinds.get(number)];
     const begins = at === 0 || kind !== undefined || place === undefined;
@@ -90,7 +136,9 @@ export function turnsOf({ steps, sequences, excluded, breaks }: MemberSteps): Tu
         ? { what: "observation" as const, tokens: place.start - place.after }
         : { what: begins ? ("prompt" as const) : ("context" as const), tokens: prompt.length };
     return {
-      ...{ number, version, before, sampled: output.length, logprob: meanOf(step.logprobs) },
+      ...{ number, before, sampled: output.length, logprob: meanOf(step.logprobs) },
+      versions: [...new Set(spansOf(step).map(versionText))].join("; "),
+      tools: tools.get(number) ?? [],
       trained: place ? { sequence: place.sequence, start: place.start } : null,
       notes: [
         reason ? `not trained: ${reason}` : "",
@@ -99,6 +147,13 @@ export function turnsOf({ steps, sequences, excluded, breaks }: MemberSteps): Tu
       ].filter(Boolean),
     };
   });
+}
+
+/** Names of tools, those that came more than once with how often. */
+export function toolsText(tools: string[]): string {
+  const times = new Map<string, number>();
+  for (const name of tools) times.set(name, (times.get(name) ?? 0) + 1);
+  return [...times].map(([name, n]) => (n > 1 ? `${name} ×${count(n)}` : name)).join(", ");
 }
 
 function meanOf(values: (number | null)[]): number | null {
@@ -135,8 +190,8 @@ export interface Token {
   /** Its position in the sequence. */
   at: number;
   /** Who sampled it; null for context. */
-  by: { step: number; version: number; logprob: number | null } | null;
-  /** Stands before it: which step begins, and the version if it is another one. */
+  by: { step: number; versions: string; logprob: number | null } | null;
+  /** Stands before it: which step begins, and the versions if they are others. */
   mark: string | null;
 }
 
@@ -146,20 +201,26 @@ export function pageOf({ steps }: MemberSteps, { ids, sampled }: TokenRow, from:
   const tokens: Token[] = ids.slice(from, from + PAGE_TOKENS).map((id, at) => ({
     ...{ id, at: from + at, by: null, mark: null },
   }));
-  let earlier: number | undefined;
+  let earlier: string | undefined;
   for (const { step: number, start, end } of sampled) {
     const step = byNumber.get(number);
     if (!step) continue;
-    const { version, logprobs } = step;
-    for (let at = Math.max(start, from); at < Math.min(end, from + tokens.length); at += 1) {
-      const token = tokens[at - from];
-      if (!token) continue;
-      token.by = { step: number, version, logprob: logprobs[at - start] ?? null };
-      if (at === start) {
-        token.mark = `step ${number}${version === earlier ? "" : `, version ${version}`}`;
+    const { logprobs } = step;
+    for (const span of spansOf(step)) {
+      const versions = versionText(span);
+      const mark = [
+        span.start === 0 ? `step ${number}` : "",
+        versions === earlier ? "" : `version ${versions}`,
+      ];
+      const last = Math.min(start + span.end, end, from + tokens.length);
+      for (let at = Math.max(start + span.start, from); at < last; at += 1) {
+        const token = tokens[at - from];
+        if (!token) continue;
+        token.by = { step: number, versions, logprob: logprobs[at - start] ?? null };
+        if (at === start + span.start) token.mark = mark.filter(Boolean).join(", ") || null;
       }
+      earlier = versions;
     }
-    earlier = version;
   }
   return tokens;
 }
@@ -186,5 +247,5 @@ export function logprobText(value: number | null): string {
 export function tokenText({ id, at, by }: Token): string {
   const place = `${id}, position ${count(at)}`;
   if (!by) return `${place}, context`;
-  return `${place}, log-probability ${logprobText(by.logprob)}, version ${count(by.version)}, step ${by.step}`;
+  return `${place}, log-probability ${logprobText(by.logprob)}, version ${by.versions}, step ${by.step}`;
 }

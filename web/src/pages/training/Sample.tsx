@@ -5,9 +5,9 @@ import { useMemo } from "react";
 import { ApiError } from "../../api/client";
 import { firstMessages, type MemberSteps, memberSteps } from "../../api/sample";
 import { isGone } from "../../api/training";
-import { count } from "../../format/number";
+import { count, plural } from "../../format/number";
 import { sentence } from "../../format/text";
-import { breakText, figuresOf, stepList, stepsBy } from "../../model/sample";
+import { breakText, figuresOf, logprobsText, stepList, stepsBy } from "../../model/sample";
 import { endText, rewardText } from "../../model/training";
 import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
@@ -93,7 +93,7 @@ function NoSteps({ error }: { error: ApiError }) {
 }
 
 function Known({ steps }: { steps: MemberSteps }) {
-  const { context, trained, versions } = useMemo(() => figuresOf(steps), [steps]);
+  const { context, trained, versions, mixed } = useMemo(() => figuresOf(steps), [steps]);
   const [oldest, newest] = [versions[0], versions.at(-1)];
   return (
     <>
@@ -116,6 +116,7 @@ function Known({ steps }: { steps: MemberSteps }) {
         <Stat
           label={oldest === newest ? "Version" : "Versions"}
           value={oldest === newest ? count(oldest) : `${count(oldest)} to ${count(newest)}`}
+          note={mixed > 0 ? `${plural(mixed, "token")} mixed` : undefined}
         />
       </dl>
       <About steps={steps} />
@@ -126,7 +127,9 @@ function Known({ steps }: { steps: MemberSteps }) {
 }
 
 /** The digest, and why steps are excluded or begin sequences. */
-function About({ steps: { sample, excluded, breaks } }: { steps: MemberSteps }) {
+function About({ steps }: { steps: MemberSteps }) {
+  const { sample, logprobs, excluded, breaks } = steps;
+  const { mixed } = figuresOf(steps);
   const reasons = stepsBy(excluded.map(({ step, reason }) => [reason, step]));
   const kinds = stepsBy(breaks.map(({ step, kind }) => [kind, step]));
   return (
@@ -136,6 +139,26 @@ function About({ steps: { sample, excluded, breaks } }: { steps: MemberSteps }) 
         <dd className={sample ? "mono" : "soft"}>
           {sample ? <Text value={sample} /> : "None yet: it is computed when the member ends."}
         </dd>
+        {logprobs ? (
+          <>
+            <dt>Log-probabilities</dt>
+            <dd>
+              <strong>
+                <Text value={logprobs} max={40} />
+              </strong>{" "}
+              <span className="soft">{logprobsText(logprobs)}</span>
+            </dd>
+          </>
+        ) : null}
+        {mixed > 0 ? (
+          <>
+            <dt>Mixed versions</dt>
+            <dd>
+              Weights changed while {plural(mixed, "token")} were sampled, and the engine did not
+              say where. <span className="soft">The older version counts for the lag.</span>
+            </dd>
+          </>
+        ) : null}
         <dt>Excluded</dt>
         <dd>
           {reasons.length === 0 ? <span className="soft">No step.</span> : null}

@@ -227,7 +227,7 @@ function About({ shown: { token, left, top } }: { shown: Shown }) {
             <dt>Probability</dt>
             <dd className="num">{percent(by.logprob === null ? null : Math.exp(by.logprob), 1)}</dd>
             <dt>Version</dt>
-            <dd className="num">{count(by.version)}</dd>
+            <dd className="num">{by.versions}</dd>
             <dt>Step</dt>
             <dd className="num">{count(by.step)}</dd>
           </>

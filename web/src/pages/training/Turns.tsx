@@ -1,9 +1,10 @@
 // The steps of a member: what each sampled, and what stood between them.
+import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
-import type { MemberSteps } from "../../api/sample";
+import { firstMessages, type MemberSteps, toolTurns } from "../../api/sample";
 import { count, plural } from "../../format/number";
-import { logprobText, type Turn, turnsOf } from "../../model/sample";
+import { logprobText, type Turn, toolsText, turnsOf } from "../../model/sample";
 import { type Column, DataTable } from "../../ui/DataTable";
 import { Panel } from "../../ui/Panel";
 import { Text } from "../../ui/Text";
@@ -13,10 +14,16 @@ const COLUMNS: Column<Turn>[] = [
   {
     id: "before",
     header: "Before it",
-    width: "120px",
-    cell: ({ before }) => (
+    width: "minmax(120px, 1fr)",
+    cell: ({ before, tools }) => (
       <>
         {count(before.tokens)} <span className="dim">{before.what}</span>
+        {tools.length > 0 ? (
+          <>
+            {" "}
+            <Text value={toolsText(tools)} max={120} />
+          </>
+        ) : null}
       </>
     ),
   },
@@ -38,10 +45,10 @@ const COLUMNS: Column<Turn>[] = [
   {
     id: "version",
     header: "Version",
-    width: "64px",
+    width: "104px",
     numeric: true,
     wideOnly: true,
-    cell: (row) => count(row.version),
+    cell: (row) => row.versions,
   },
   {
     id: "sequence",
@@ -60,7 +67,9 @@ const COLUMNS: Column<Turn>[] = [
 ];
 
 export function Turns({ steps }: { steps: MemberSteps }) {
-  const rows = useMemo(() => turnsOf(steps), [steps]);
+  const kept = useQuery(firstMessages(steps.program)).data?.kept ?? false;
+  const { data: tools } = useQuery({ ...toolTurns(steps), enabled: kept });
+  const rows = useMemo(() => turnsOf(steps, tools), [steps, tools]);
   const navigate = useNavigate({ from: "/training/$job/members/$program" });
   const open = ({ number, trained, before }: Turn) => {
     const place = trained
