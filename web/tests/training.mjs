@@ -134,6 +134,45 @@ test("programs are listed by group, with the spread of rewards and the straggler
   await done();
 });
 
+test("what domains need is compared by class of hardware, with a note on a wrong choice", async () => {
+  const needs = (name, seconds) => ({
+    ...{ class: name, members: 40, turns: 3, prefill_tokens: 900, output_tokens: 5000, seconds },
+  });
+  const note = "the affinity looks wrong: exchanging the classes of both would gain 1.94 times";
+  const domains = {
+    math: needs("h20", { h20: 28, h800: 14.4 }),
+    "<b>code</b>": needs(null, { h800: 3 }),
+  };
+  const profile = { domains, proposed: { math: "h800" }, note };
+  const prepare = (page) =>
+    page.route(new RegExp(`jobs/${JOB}$`), async (route) => {
+      const json = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...json, profile } });
+    });
+  const { page, done } = await open(`/console/training/${JOB}`, { prepare });
+  const table = page.getByRole("table", { name: "What members of each domain need" });
+  const math = table.getByRole("row", { name: /math/ });
+  await math.waitFor();
+  const cells = await math.getByRole("cell").allInnerTexts();
+  assert.deepEqual(
+    cells.map((cell) => cell.replace(/\s+/g, " ")),
+    ["math", "h20 h800 if it is chosen again", "40", "3", "900", "5k", "28.0 s", "14.4 s"],
+  );
+  await table
+    .getByRole("row", { name: /<b>code/ })
+    .getByText("any class")
+    .waitFor();
+  await page
+    .getByRole("status")
+    .getByText(/^The affinity looks wrong/)
+    .waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.setViewportSize({ width: 375, height: 800 });
+  assert.ok((await excessWidth(page)) <= 0);
+  await page.unrouteAll({ behavior: "wait" });
+  await done();
+});
+
 const TOKENS = 100_000;
 const PROMPT = 5;
 

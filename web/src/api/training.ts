@@ -27,6 +27,28 @@ export interface TrainingJob {
   held: number;
   waits: TrainingWait[];
   account: BiasAccount;
+  /** What members need; absent before the first has ended. */
+  profile?: TrainingProfile | null;
+}
+
+/** What members need, by domain, and the classes of hardware that they prefer. */
+export interface TrainingProfile {
+  domains: Record<string, DomainNeeds>;
+  /** Classes that treadle chose last, which act once they are chosen again. */
+  proposed?: Record<string, string>;
+  /** A declaration that looks wrong, with figures. */
+  note?: string | null;
+}
+
+/** Means over the latest members of a domain. */
+export interface DomainNeeds {
+  class?: string | null;
+  members: number;
+  turns: number;
+  prefill_tokens: number;
+  output_tokens: number;
+  /** Seconds that a member takes on each class whose speeds are learnt. */
+  seconds: Record<string, number>;
 }
 
 export interface TrainingSettings {

@@ -7,6 +7,7 @@ import {
   endText,
   figuresOf,
   memberRows,
+  profileRows,
   rewardText,
   settledBatches,
 } from "./training";
@@ -102,6 +103,26 @@ test("the account has means over members, and losses by reason", () => {
     { domain: "math", begun: 4, finished: 2, served: 1, lost: 0, ...math },
     { domain: "code", begun: 5, finished: 2, served: 0, lost: 3, ...code },
   ]);
+});
+
+test("domains are compared by class, with what is proposed instead", () => {
+  const needs = (name: string | null, seconds: Record<string, number>) => ({
+    ...{ class: name, members: 9, turns: 2.5, prefill_tokens: 300, output_tokens: 700, seconds },
+  });
+  const domains = {
+    math: needs("h20", { h800: 2.5, h20: 4 }),
+    code: needs("h800", { h800: 1 }),
+    other: needs(null, {}),
+  };
+  const proposed = { math: "h800", code: "h800", gone: "h20" };
+  const { rows, classes } = profileRows({ domains, proposed });
+  expect(classes).toEqual(["h20", "h800"]);
+  expect(rows.map((row) => [row.domain, row.proposed])).toEqual([
+    ["math", "h800"],
+    ["code", null],
+    ["other", null],
+  ]);
+  expect(profileRows({ domains: {} })).toEqual({ rows: [], classes: [] });
 });
 
 test("rewards have at most four digits, and ends are words", () => {

@@ -2,9 +2,11 @@
 import type {
   BatchMember,
   BiasAccount,
+  DomainNeeds,
   MemberTally,
   TrainingBatch,
   TrainingJob,
+  TrainingProfile,
 } from "../api/training";
 import { short } from "../format/number";
 import type { Tone } from "./actions";
@@ -119,6 +121,26 @@ export function domainRows({ domains }: BiasAccount): DomainRow[] {
     tokens: { finished: rowOf("", finished).tokensMean, served: rowOf("", served).tokensMean },
     reward: { finished: finished.reward_mean, served: served.reward_mean },
   }));
+}
+
+export interface ProfileRow extends DomainNeeds {
+  domain: string;
+  /** The class that treadle proposes instead. */
+  proposed: string | null;
+}
+
+/** What members of each domain need, and the classes of hardware that figures are known for. */
+export function profileRows({ domains, proposed = {} }: TrainingProfile): {
+  rows: ProfileRow[];
+  classes: string[];
+} {
+  const rows = Object.entries(domains).map(([domain, needs]) => {
+    const next = proposed[domain];
+    const isOther = next !== undefined && next !== needs.class;
+    return { ...needs, domain, proposed: isOther ? next : null };
+  });
+  const classes = [...new Set(rows.flatMap(({ seconds }) => Object.keys(seconds)))].sort();
+  return { rows, classes };
 }
 
 /** How a member ended, in words. */

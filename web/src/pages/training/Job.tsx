@@ -10,6 +10,7 @@ import { Empty, Failure, Loading, PageHead, Panel, Stat } from "../../ui/Panel";
 import { Tabs } from "../../ui/Tabs";
 import { Text } from "../../ui/Text";
 import { Account, Domains } from "./Account";
+import { Affinity } from "./Affinity";
 import { Batches } from "./Batches";
 import { Groups } from "./Groups";
 import { Weights } from "./Weights";
@@ -93,6 +94,7 @@ function Run({ job }: { job: TrainingJob }) {
         <Settings job={job} />
       </div>
       <Domains account={job.account} />
+      {job.profile ? <Affinity profile={job.profile} /> : null}
     </>
   );
 }
