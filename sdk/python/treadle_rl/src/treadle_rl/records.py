@@ -42,6 +42,8 @@ class Settings:
     member_timeout_s: int = 3600
     affinity: Mapping[str, str] | Literal["auto"] | None = None
     """Class of hardware by domain, `default` for all others; or "auto"."""
+    reward: Mapping[str, Any] | None = None
+    """What computes rewards that clients don't report: an action, or `{"policy": True}`."""
     model: str | None = None
 
     def body(self) -> dict[str, Any]:
