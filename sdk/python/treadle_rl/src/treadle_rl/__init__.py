@@ -8,6 +8,7 @@ from ._stream import StreamEvent
 from .aio import AsyncBatch, AsyncClient, AsyncJob, AsyncMember
 from .job import Client, Job, JobBatch, JobMember
 from .payload import Payload, PayloadError, Sequence, digest
+from .policies import Binding, Policy
 from .records import (
     Batch,
     BatchGroup,
@@ -30,6 +31,7 @@ __all__ = [
     "Batch",
     "BatchGroup",
     "BatchMember",
+    "Binding",
     "Client",
     "Fleet",
     "Group",
@@ -43,6 +45,7 @@ __all__ = [
     "NotServing",
     "Payload",
     "PayloadError",
+    "Policy",
     "Sample",
     "Sequence",
     "Settings",

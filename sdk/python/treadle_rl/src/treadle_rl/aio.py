@@ -28,6 +28,7 @@ from ._http import (
 from ._names import Names
 from ._stream import Follow, StreamEvent, ended_of
 from .payload import Payload
+from .policies import Binding, Policy, PolicyCalls, Role, World
 from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
 from .weights import AsyncWeights
 
@@ -59,6 +60,7 @@ class AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self._http = httpx.AsyncClient(transport=transport, limits=limits)
         self._calls = DaemonCalls(self._link)
+        self._policies = PolicyCalls(self._link)
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,6 +136,35 @@ class AsyncClient:
 
     async def remove_sandbox(self, sandbox: str) -> None:
         await self._run(self._calls.remove_sandbox(sandbox))
+
+    async def push_policy(self, component: bytes | Path) -> Policy:
+        """Uploads a policy, a WebAssembly component or the path of one."""
+        return await self._run(self._policies.push(component))
+
+    async def bind(
+        self,
+        policy: str,
+        *,
+        world: World | None = None,
+        job: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        role: Role | None = None,
+        share: float | None = None,
+    ) -> Binding:
+        """Has a policy decide from the next question on; takes an operator's token.
+
+        `policy` is a name, `name@version` or a digest, of an uploaded policy or of one that comes
+        with treadle. Without `job` it decides for all jobs that have no binding of their own.
+        `share` is that of the programs that a canary decides for.
+        """
+        fields = {"policy": policy, "world": world, "job": job, "config": config}
+        return await self._run(self._policies.bind({**fields, "role": role, "share": share}))
+
+    async def unbind(
+        self, world: World, *, job: str | None = None, role: Role | None = None
+    ) -> Binding:
+        """Takes a policy out of its role."""
+        return await self._run(self._policies.unbind({"world": world, "job": job, "role": role}))
 
 
 class AsyncJob:

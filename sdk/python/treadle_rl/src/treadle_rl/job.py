@@ -29,6 +29,7 @@ from ._http import (
 from ._names import Names
 from ._stream import Follow, StreamEvent, ended_of
 from .payload import Payload
+from .policies import Binding, Policy, PolicyCalls, Role, World
 from .records import Batch, End, Group, JobView, Member, Report, Settings, fields_of
 from .weights import Weights
 
@@ -60,6 +61,7 @@ class Client:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self._http = httpx.Client(transport=transport, limits=limits)
         self._calls = DaemonCalls(self._link)
+        self._policies = PolicyCalls(self._link)
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +137,33 @@ class Client:
 
     def remove_sandbox(self, sandbox: str) -> None:
         self._run(self._calls.remove_sandbox(sandbox))
+
+    def push_policy(self, component: bytes | Path) -> Policy:
+        """Uploads a policy, a WebAssembly component or the path of one."""
+        return self._run(self._policies.push(component))
+
+    def bind(
+        self,
+        policy: str,
+        *,
+        world: World | None = None,
+        job: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        role: Role | None = None,
+        share: float | None = None,
+    ) -> Binding:
+        """Has a policy decide from the next question on; takes an operator's token.
+
+        `policy` is a name, `name@version` or a digest, of an uploaded policy or of one that comes
+        with treadle. Without `job` it decides for all jobs that have no binding of their own.
+        `share` is that of the programs that a canary decides for.
+        """
+        fields = {"policy": policy, "world": world, "job": job, "config": config}
+        return self._run(self._policies.bind({**fields, "role": role, "share": share}))
+
+    def unbind(self, world: World, *, job: str | None = None, role: Role | None = None) -> Binding:
+        """Takes a policy out of its role."""
+        return self._run(self._policies.unbind({"world": world, "job": job, "role": role}))
 
 
 class Job:
