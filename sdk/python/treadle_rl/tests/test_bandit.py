@@ -36,9 +36,9 @@ def test_it_learns_and_resumes(
         assert all(group["lag"] <= 1 for group in stored["groups"])
         assert (tmp_path / f"batch-{number}.safetensors").exists()
     assert len(set(groups)) == 12 * 8
-    from treadle_rl.examples import bandit
+    from treadle_rl.examples._loop import mean_reward
 
-    assert bandit.mean_reward(tmp_path, 12) > bandit.mean_reward(tmp_path, 1) + 0.1
+    assert mean_reward(tmp_path, 12) > mean_reward(tmp_path, 1) + 0.1
 
 
 def test_a_batch_that_changed_stops_it(
