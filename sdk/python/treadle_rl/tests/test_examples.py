@@ -94,12 +94,10 @@ def test_hasty_answers_pay_less_where_thoughts_are_needed() -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    from treadle_rl.examples.answers import initial
-    from treadle_rl.examples.engine import Engine, Server, write_table
+def engine() -> Iterator[tuple[Any, str]]:
+    from treadle_rl.examples.engine import Engine, Server
 
-    write_table(tmp_path / "0", initial())
-    own = Engine(tmp_path / "0", token_s=0.001, load_s=0)
+    own = Engine(token_s=0.001, load_s=0)
     server = Server(0, own)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield own, f"http://127.0.0.1:{server.server_port}"

@@ -1,8 +1,8 @@
 """A tiny engine whose weights really change: a stand-in of SGLang, with the paths that treadle asks.
 
-    python -m treadle_rl.examples.engine --weights FOLDER [--port 0] [--token-ms 2] [--load-ms 0]
+    python -m treadle_rl.examples.engine [--port 0] [--token-ms 2] [--load-ms 0]
 
-Its model is the table of logits of `answers.py`, which it reads from a folder with safetensors. A
+Its model is a table of logits, at first that of `answers.py`; it loads folders with safetensors. A
 load replaces one tensor after the other, so an engine that is killed in the middle has a mixture.
 Answers that run while it is paused wait, and go on under the new weights; each names the versions of
 its tokens. Its log-probabilities are 32-bit numbers, so that nobody who keeps them rounds them.
@@ -28,7 +28,7 @@ from treadle_rl._checkpoint import Checkpoint, CheckpointError
 from treadle_rl._names import write_atomically
 
 from ._loop import CONTEXTS, Floats
-from .answers import TOKENS_MAX, is_over, next_token
+from .answers import TOKENS_MAX, initial, is_over, next_token
 
 MODEL = "bandit"
 UNNAMED = "default"
@@ -37,17 +37,18 @@ CAPACITY = 16_384
 Table = dict[str, NDArray[np.float32]]
 
 
-def tensor_of(context: int) -> str:
-    return f"context.{context}"
+def table_of(logits: Floats) -> Table:
+    """Weights as engines have them."""
+    return {f"context.{context}": row for context, row in enumerate(logits.astype("<f4"))}
 
 
 def write_table(folder: Path, logits: Floats) -> None:
     """Writes whole weights; those that are there already have to be the same."""
     header: dict[str, Any] = {}
     data = b""
-    for context, row in enumerate(logits.astype("<f4")):
+    for name, row in table_of(logits).items():
         offsets = [len(data), len(data) + row.nbytes]
-        header[tensor_of(context)] = {"dtype": "F32", "shape": [len(row)], "data_offsets": offsets}
+        header[name] = {"dtype": "F32", "shape": [len(row)], "data_offsets": offsets}
         data += row.tobytes()
     head = json.dumps(header).encode()
     raw = len(head).to_bytes(8, "little") + head + data
@@ -69,14 +70,14 @@ def read_table(folder: Path) -> Table:
 
 
 def row_of(table: Table, context: int) -> Floats:
-    return table[tensor_of(context)].astype(np.float64)
+    return table[f"context.{context}"].astype(np.float64)
 
 
 class Engine:
     """The weights, and what samples with them."""
 
-    def __init__(self, folder: Path, token_s: float, load_s: float) -> None:
-        self.table, self.name = read_table(folder), UNNAMED
+    def __init__(self, token_s: float, load_s: float) -> None:
+        self.table, self.name = table_of(initial()), UNNAMED
         self.token_s, self.load_s = token_s, load_s
         self.paused = False
         self.changed = threading.Condition()
@@ -239,13 +240,12 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A tiny engine, a stand-in of SGLang.")
-    parser.add_argument("--weights", type=Path, required=True, help="folder to begin with")
     parser.add_argument("--port", type=int, default=0, help="0 is any free one")
     parser.add_argument("--token-ms", type=float, default=2.0, help="time for a token")
     parser.add_argument("--load-ms", type=float, default=0.0, help="time to load all weights")
     arguments = parser.parse_args()
-    seconds = (arguments.token_ms / 1000, arguments.load_ms / 1000)
-    server = Server(arguments.port, Engine(arguments.weights, *seconds))
+    engine = Engine(arguments.token_ms / 1000, arguments.load_ms / 1000)
+    server = Server(arguments.port, engine)
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()
 

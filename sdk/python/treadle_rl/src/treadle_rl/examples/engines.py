@@ -35,6 +35,7 @@ from treadle_rl import (
     TreadleError,
 )
 from treadle_rl._http import Call, to_json
+from treadle_rl.records import batch_of
 
 from ._daemon import address, daemon_at, listens
 from ._loop import ARM_0, CONTEXTS, Floats, Rollouts, log_softmax, run
@@ -83,12 +84,18 @@ class Agents(Rollouts):
 
     def _work(self, number: int) -> None:
         try:
-            for group in self.groups:
+            served = self._served()
+            for group in (group for group in self.groups if group.group not in served):
                 name = f"{self.job.name}-{group.group}-{number}"
                 while not self._sample(group, f"{name}-{secrets.token_hex(4)}"):
                     pass
         except Exception as failure:  # noqa: BLE001 - the main thread raises it
             self.failure = failure
+
+    def _served(self) -> set[str]:
+        """Groups of batches that came before a restart."""
+        stored = (batch_of(path.read_bytes()) for path in self.out.glob("batch-*.json"))
+        return {group.group for batch in stored for group in batch.groups}
 
     def _sample(self, group: Group, program: str) -> bool:
         """Samples a member; `False` if another one is needed for it."""
@@ -199,12 +206,7 @@ def engine_at(out: Path, number: int) -> Iterator[str]:
     """Starts an engine, which ends with the block."""
     command = [sys.executable, "-m", "treadle_rl.examples.engine"]
     with open(out / f"engine-{number}.log", "ab") as log:
-        process = subprocess.Popen(
-            [*command, "--weights", str(folder_of(out, 0))],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         url = process.stdout.readline().strip() if process.stdout else ""
         if not url:
@@ -229,7 +231,6 @@ def check_engines(client: Client, url: str) -> None:
 def play(arguments: argparse.Namespace) -> None:
     """The bandit at engines of its own."""
     out, steps = arguments.out, arguments.steps
-    write_table(folder_of(out, 0), initial())
     settings = Settings(group_size=MEMBERS, batch_groups=CONTEXTS, capture="tokens")
     url = address(arguments.url)
     count = 0 if listens(url) else arguments.engines
