@@ -1,7 +1,7 @@
 //! The payload of a batch, made of the samples of its members.
 
 use crate::app::{JobName, TrainingApp};
-use crate::payloads::{Bound, digest_text, of_sample};
+use crate::payloads::{Bound, damaged, digest_text, of_sample};
 use crate::room::Room;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn sample(
     if digest_text(&digest(&sample.sequences)) == recorded {
         Ok(sample)
     } else {
-        Err(format!("{name} is damaged: its digest is another"))
+        Err(damaged(&name))
     }
 }
 

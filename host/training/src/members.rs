@@ -214,6 +214,9 @@ pub(crate) struct MemberEnd {
     reward: Option<f64>,
     /// Its tokens.
     sample: Option<SampleRequest>,
+    /// Digest of `sample` by its client's own count, to be compared; docs/training.md says of which
+    /// bytes.
+    digest: Option<String>,
     /// Tokens that it sampled, if there is no `sample`.
     tokens: Option<u64>,
     /// Its steps, if there is no `sample`.
@@ -273,6 +276,7 @@ pub(crate) async fn end(
     let located = found.member(&job, &program)?;
     let checked = checked(request.sample, located.member.version).await?;
     check_versions(&located, checked.as_ref())?;
+    let sample = digest_of_sample(checked.as_ref(), request.digest.as_deref())?;
     let counted = checked.as_ref().map(|c| (c.tokens, c.turns));
     let (tokens, turns) = counted.unwrap_or_else(|| {
         let (tokens, turns) = (request.tokens, request.turns);
@@ -293,9 +297,7 @@ pub(crate) async fn end(
             .and_then(|c| c.versions)
             .map(|(oldest, _)| oldest),
         breaks: breaks.unwrap_or_default(),
-        sample: checked
-            .as_ref()
-            .map(|c| digest_text(&digest(&c.sequences)).into()),
+        sample: sample.map(Into::into),
         info: info.map(Into::into),
     };
     let ended = EndedMember {
@@ -334,6 +336,25 @@ async fn checked(sample: Option<SampleRequest>, begun: u64) -> Result<Option<Che
     let checking = tokio::task::spawn_blocking(move || sample.check(begun));
     let checked = checking.await.map_err(|_| stopped())?;
     checked.map(Some).map_err(|error| error_response(&error))
+}
+
+/// The digest of a sample, if it is the one that its client named.
+fn digest_of_sample(
+    checked: Option<&Checked>,
+    named: Option<&str>,
+) -> Result<Option<String>, Response> {
+    let found = checked.map(|checked| digest_text(&digest(&checked.sequences)));
+    let Some(named) = named.filter(|named| found.as_deref() != Some(named)) else {
+        return Ok(found);
+    };
+    let message = match found {
+        Some(found) => format!(
+            "`digest` is {named}, and that of `sample` is {found}: tokens changed on their way, or \
+             were counted in another way; send both again, or leave `digest` out"
+        ),
+        None => "`digest` is that of `sample`; send both, or neither".to_owned(),
+    };
+    Err(refuse(ErrorCode::SampleInvalid, message))
 }
 
 /// No token can be of a version that engines did not have yet.

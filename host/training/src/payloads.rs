@@ -180,10 +180,15 @@ fn folder(name: &str) -> &str {
 /// JSON as a client sent it.
 pub(crate) type Json = Box<RawValue>;
 
-/// A stored JSON value; null without a name.
+/// What is said of a payload whose bytes have another digest than those that were stored.
+pub(crate) fn damaged(name: &str) -> String {
+    format!("{name} is damaged in the store: its digest is another; restore it from a backup")
+}
+
+/// A stored JSON value, whose name ends with its digest; null without a name.
 ///
 /// # Errors
-/// It is named and not stored.
+/// It is named and not stored, or damaged.
 pub(crate) fn json_of(
     payloads: &BTreeMap<String, Vec<u8>>,
     name: Option<&str>,
@@ -191,9 +196,12 @@ pub(crate) fn json_of(
     let Some(name) = name else {
         return Ok(RawValue::NULL.to_owned());
     };
-    let text = payloads
-        .get(name)
-        .and_then(|bytes| str::from_utf8(bytes).ok());
+    let stored = payloads.get(name);
+    if stored.is_some_and(|bytes| !name.ends_with(&digest_of(bytes))) {
+        tracing::error!(name, "a payload is damaged in the store");
+        return Err(refuse(ErrorCode::Internal, damaged(name)));
+    }
+    let text = stored.and_then(|bytes| str::from_utf8(bytes).ok());
     let value = text.and_then(|text| RawValue::from_string(text.to_owned()).ok());
     value.ok_or_else(|| {
         tracing::error!(name, "a payload is not in the store");
