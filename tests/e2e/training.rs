@@ -207,6 +207,19 @@ async fn a_run_goes_from_groups_to_batches_and_on() {
     for slice in ["?rank=0&of=2", "?rank=1&of=2"] {
         assert_eq!(shape(&payload(client, 1, slice).await, "ids"), [2 * 6]);
     }
+    let text = payload(client, 1, "?format=json&rank=0&of=2").await;
+    let text: Value = serde_json::from_slice(&text).expect("JSON");
+    let members = &text["members"];
+    assert_eq!(members.as_array().map(Vec::len), Some(2), "of group a");
+    let digest = view["groups"][0]["members"][0]["sample"].clone();
+    let sequence = json!({"ids": [1, 8, 3, 4, 9, 2], "mask": [0, 0, 1, 1, 0, 1],
+        "logprobs": [-0.5, -0.25, -0.125], "versions": [[2, 4, 0, 0], [5, 6, 0, 0]]});
+    let expected = json!({"group": "a", "program": "p1", "reward": 0.5, "sample": digest,
+        "sequences": [sequence]});
+    assert_eq!(members[0], expected);
+    get(client, "/batches/1/payload?format=csv")
+        .await
+        .refused(400, "invalid_field");
     post(client, "/batches/1/trained", json!({})).await.ok();
     let told = json!({"version": 1, "digest": "x"});
     assert_eq!(post(client, "/versions", told).await.ok()["version"], 1);

@@ -125,7 +125,7 @@ impl About {
         }
     }
 
-    /// Adds a JSON response.
+    /// Adds a JSON response. A status may have one of another kind, too.
     pub fn answers<T: ToSchema>(&mut self, status: u16, what: &str) {
         let schema = self.refer::<T>();
         self.add_answer(&status.to_string(), "application/json", what, Some(schema));
@@ -144,12 +144,15 @@ impl About {
         what: &str,
         schema: Option<RefOr<Schema>>,
     ) {
-        let mut response = Response::new(what);
-        response
-            .content
-            .insert(kind.to_owned(), Content::new(schema));
         let responses = &mut self.operation.responses.responses;
-        responses.insert(status.to_owned(), RefOr::T(response));
+        let response = responses
+            .entry(status.to_owned())
+            .or_insert_with(|| RefOr::T(Response::new(what)));
+        if let RefOr::T(response) = response {
+            response
+                .content
+                .insert(kind.to_owned(), Content::new(schema));
+        }
     }
 
     /// Sets a JSON body.

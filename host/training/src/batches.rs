@@ -1,9 +1,10 @@
 //! Batches: what is in them, and their tokens.
 
 use crate::app::{JobName, TrainingApp, stopped, wait_of};
-use crate::encoding::encoded;
+use crate::encoding::{Format, encoded};
 use crate::jobs::end_text;
 use crate::payloads::{Bound, Json, info_of, json_of, of_group};
+use crate::plain::BatchPayload;
 use crate::refusal::REFUSALS;
 use crate::room::Room;
 use crate::waits::{Waiting, waits};
@@ -43,6 +44,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
             .fails(REFUSALS),
         get("/api/v1/jobs/{job}/batches/{batch}/payload", VIEW, payload)
             .summary("The tokens of a batch as one safetensors file, the same bytes each time")
+            .details("`format=json` has them as JSON, of at most 1 GiB as they are stored.")
+            .answers::<BatchPayload>(200, "docs/training.md lists the tensors.")
             .answers_as(
                 "application/octet-stream",
                 "docs/training.md lists the tensors.",
@@ -61,6 +64,20 @@ pub(crate) struct BatchQuery {
     pub rank: Option<u32>,
     /// Number of slices.
     pub of: Option<u32>,
+}
+
+/// Which part of a payload, and how it is written.
+#[derive(Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PayloadQuery {
+    /// safetensors, the default, or json.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    format: Format,
+    /// The slice: its groups number `rank`, `rank + of`, ... of the batch.
+    rank: Option<u32>,
+    /// Number of slices.
+    of: Option<u32>,
 }
 
 /// A part of a batch.
@@ -312,11 +329,17 @@ async fn payload(
     caller: Caller,
     InPath(job): InPath,
     LastInPath(batch): LastInPath<u64>,
-    Query(query): Query<BatchQuery>,
+    Query(query): Query<PayloadQuery>,
 ) -> Result<Response, Response> {
-    let mut room = app.room_for(&caller);
-    let bytes = payload_of(&app, &JobName::of(&caller, job), batch, query, &mut room).await?;
-    Ok(room.answer("application/octet-stream", bytes))
+    let (mut room, job) = (app.room_for(&caller), JobName::of(&caller, job));
+    let PayloadQuery { format, rank, of } = query;
+    let part = BatchQuery {
+        wait_s: None,
+        rank,
+        of,
+    };
+    let bytes = payload_of(&app, &job, batch, part, format, &mut room).await?;
+    Ok(room.answer(format.kind(), bytes))
 }
 
 /// The tokens of a slice of a batch that was cut.
@@ -325,6 +348,7 @@ pub(crate) async fn payload_of(
     job: &JobName,
     batch: u64,
     query: BatchQuery,
+    format: Format,
     room: &mut Room,
 ) -> Result<Vec<u8>, Response> {
     let slice = query.slice()?;
@@ -341,5 +365,5 @@ pub(crate) async fn payload_of(
         };
         refuse(code, format!("batch {batch} {what}"))
     })?;
-    encoded(app, job, batch, found.groups, room).await
+    encoded(app, job, batch, found.groups, format, room).await
 }

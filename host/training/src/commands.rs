@@ -2,6 +2,7 @@
 
 use crate::app::{JobName, TrainingApp};
 use crate::batches::{BatchNotReady, BatchQuery, TrainingBatch};
+use crate::encoding::Format;
 use crate::payloads::{Json, digest_of};
 use crate::trainer::CheckpointRequest;
 use crate::{batches, groups, jobs, members, open_groups, steps, trainer};
@@ -273,7 +274,8 @@ async fn batch_message(
         Ok(batch) => batch,
         Err(not_ready) => return Ok(axum::Json::<BatchNotReady>(not_ready).into_response()),
     };
-    let bytes = batches::payload_of(app, job, number, query, &mut room).await?;
+    let file = Format::Safetensors;
+    let bytes = batches::payload_of(app, job, number, query, file, &mut room).await?;
     let size_bytes = bytes.len();
     let digest = tokio::task::spawn_blocking(move || digest_of(&bytes)).await;
     let slice = match (query.rank, query.of) {

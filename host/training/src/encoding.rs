@@ -1,15 +1,18 @@
 //! The payload of a batch, made of the samples of its members.
 
 use crate::app::{JobName, TrainingApp};
-use crate::payloads::{Bound, damaged, digest_text, of_sample};
+use crate::payloads::{Bound, of_sample};
+use crate::plain::{BatchPayload, TEXT_BYTES};
 use crate::room::Room;
+use crate::stored_samples::{Samples, named};
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use treadle_core::training::{Group, Member as CoreMember, Reward};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
-use treadle_samples::{Member, Sample, digest, encode, load, mixed};
+use treadle_samples::{Member, Sample, encode, mixed};
 use treadle_wire::ErrorCode;
 
 /// Largest payload that is made at once.
@@ -18,12 +21,40 @@ const PAYLOAD: Bound = Bound {
     bytes_max: 4 << 30,
 };
 
+/// Largest samples of a payload as JSON.
+const PLAIN: Bound = Bound {
+    what: "the payload as JSON",
+    bytes_max: 1 << 30,
+};
+
+/// How a payload is written.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Format {
+    /// As one safetensors file.
+    #[default]
+    Safetensors,
+    /// As JSON.
+    Json,
+}
+
+impl Format {
+    /// Its type of content.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Safetensors => "application/octet-stream",
+            Self::Json => "application/json",
+        }
+    }
+}
+
 /// The payload of some groups of a batch: the same bytes each time.
 pub(crate) async fn encoded(
     app: &TrainingApp,
     job: &JobName,
     batch: u64,
     groups: Vec<(Box<str>, Group)>,
+    format: Format,
     room: &mut Room,
 ) -> Result<Vec<u8>, Response> {
     let members = groups.iter().flat_map(|(_, group)| &group.members);
@@ -32,9 +63,23 @@ pub(crate) async fn encoded(
         Some(of_sample(program, digest))
     });
     let names: Vec<String> = names.collect();
-    let samples = app.many_payloads(job, &names, room, PAYLOAD).await?;
+    let bound = match format {
+        Format::Safetensors => PAYLOAD,
+        Format::Json => PLAIN,
+    };
+    let samples = app.many_payloads(job, &names, room, bound).await?;
+    if format == Format::Json {
+        let stored: u64 = samples.values().map(|body| body.len() as u64).sum();
+        room.grow(stored.saturating_mul(TEXT_BYTES))?;
+    }
     let own = job.own.to_string();
-    let encoding = move || encode_batch(&own, batch, &groups, &samples);
+    let encoding = move || match format {
+        Format::Safetensors => encode_batch(&own, batch, &groups, &samples),
+        Format::Json => {
+            let payload = BatchPayload::of(&own, batch, &groups, &samples)?;
+            serde_json::to_vec(&payload).map_err(|error| error.to_string())
+        }
+    };
     let encoded = tokio::task::spawn_blocking(encoding).await;
     let encoded = encoded.unwrap_or_else(|error| Err(error.to_string()));
     encoded.map_err(|error| {
@@ -48,28 +93,27 @@ fn encode_batch(
     job: &str,
     batch: u64,
     groups: &[(Box<str>, Group)],
-    samples: &BTreeMap<String, Vec<u8>>,
+    samples: &Samples,
 ) -> Result<Vec<u8>, String> {
     let mut members = Vec::new();
-    let mut named = Vec::new();
-    for (index, (_, group)) in groups.iter().enumerate() {
-        for (program, member) in &group.members {
-            let sample = match member.sample.as_deref() {
-                Some(digest) => sample(program, digest, samples)?,
-                None => Sample::default(),
-            };
-            named.push(named_member(split(program).1, member, &sample));
-            members.push(Member {
-                group: index,
-                sequences: sample.sequences,
-                reward: member.reward.map(Reward::get),
-            });
-        }
+    let mut metas = Vec::new();
+    for named in named(groups, samples) {
+        let named = named?;
+        metas.push(named_member(
+            split(named.program).1,
+            named.member,
+            &named.sample,
+        ));
+        members.push(Member {
+            group: named.group,
+            sequences: named.sample.sequences,
+            reward: named.member.reward.map(Reward::get),
+        });
     }
     let versions = number_versions(&mut members);
     let keys: Vec<&str> = groups.iter().map(|(key, _)| &**key).collect();
     let meta = json!({
-        "job": job, "batch": batch, "groups": keys, "members": named, "versions": versions,
+        "job": job, "batch": batch, "groups": keys, "members": metas, "versions": versions,
     });
     encode(&members, &meta.to_string()).map_err(|error| error.to_string())
 }
@@ -85,23 +129,6 @@ fn named_member(program: &str, member: &CoreMember, sample: &Sample) -> Value {
         named["mixed"] = json!(mixed);
     }
     named
-}
-
-/// A stored sample, if it is the one that was recorded.
-fn sample(
-    program: &str,
-    recorded: &str,
-    samples: &BTreeMap<String, Vec<u8>>,
-) -> Result<Sample, String> {
-    let name = of_sample(program, recorded);
-    let bytes = samples.get(&name);
-    let bytes = bytes.ok_or_else(|| format!("{name} is not in the store"))?;
-    let sample = load(bytes).map_err(|error| format!("{name} is damaged: {error}"))?;
-    if digest_text(&digest(&sample.sequences)) == recorded {
-        Ok(sample)
-    } else {
-        Err(damaged(&name))
-    }
 }
 
 /// Replaces versions by their indexes among all versions, ascending, which it returns.
