@@ -9,6 +9,7 @@ mod harness;
 mod history;
 mod kills;
 mod messages;
+mod models;
 mod native;
 pub(crate) mod real;
 mod relay;

@@ -71,6 +71,9 @@ pub struct CallFacts {
     pub places: Vec<usize>,
     /// The kind of engine.
     pub engine: String,
+    /// Name of the model that sampled it, if that is another one than its job's: context only.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub other_model: String,
     /// The kind of its log-probabilities; empty if it was not asked.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub logprobs: String,
@@ -208,7 +211,7 @@ impl Call {
             logprobs: output.logprobs,
             media: media.clone(),
             delivery,
-            foreign: false,
+            foreign: !facts.other_model.is_empty(),
         });
         steps.collect()
     }

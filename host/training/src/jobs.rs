@@ -1,6 +1,7 @@
 //! TrainingJobs: declaring, showing and forgetting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::capturing::check_engines;
 use crate::domains::TrainingProfile;
 use crate::judge::Judge;
 use crate::refusal::REFUSALS;
@@ -46,6 +47,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct TrainingSettings {
+    /// The model that is trained, as requests name it. Steps of captured members that name another
+    /// one are context only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
     /// Members of a group, 1 to 1,024.
     group_size: u16,
     /// Groups in a batch, 1 to 65,536.
@@ -97,6 +102,7 @@ impl TrainingSettings {
             Stale::Wait => "wait",
         };
         Self {
+            model: settings.model.as_deref().map(str::to_owned),
             group_size: settings.group_size,
             batch_groups: settings.batch_groups,
             lag_max: settings.lag_max,
@@ -359,6 +365,7 @@ pub(crate) async fn declare(
         return Err(refuse(ErrorCode::InvalidField, problem));
     }
     settings.judged_together = judged_together;
+    check_engines(&app, &settings).await?;
     app.check_jobs(&caller, &job).await?;
     app.train(TrainingEvent::JobDeclared {
         job: job.inside.clone(),

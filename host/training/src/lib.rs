@@ -11,6 +11,7 @@
 mod app;
 mod batches;
 mod captured;
+mod capturing;
 mod commands;
 mod domains;
 mod encoding;

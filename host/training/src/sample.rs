@@ -112,7 +112,16 @@ impl Checked {
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
         let tokens = ranges.map(|range| range.end - range.start).sum::<usize>() as u64;
         if tokens == 0 {
-            return Err("the sample has no token to train; leave it out".to_owned());
+            let is_foreign = |(_, why): &(u64, Exclusion)| *why == Exclusion::Foreign;
+            let foreign = assembly.excluded.iter().filter(|e| is_foreign(e)).count();
+            return Err(if foreign > 0 {
+                format!(
+                    "the sample has no token to train: other models sampled {foreign} of its \
+                     {turns} steps; compare `model` of the job with that of the requests"
+                )
+            } else {
+                "the sample has no token to train; leave it out".to_owned()
+            });
         }
         let used = sequences.iter().flat_map(|scored| &scored.versions);
         let used = used.map(|range| range.version as u64);

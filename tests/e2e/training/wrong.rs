@@ -115,6 +115,7 @@ fn wrong_reports_of_members() -> Vec<Wrong> {
         put("", json!({"group_size": "x"}), 400, "invalid_field"),
         put("", json!({"groups": 1}), 400, "invalid_field"),
         put("", json!({"group_size": 0}), 400, "invalid_field"),
+        put("", json!({"model": ""}), 400, "invalid_field"),
         put("", json!({"reward": {"run": {}}}), 409, "actions_disabled"),
     ]
 }

@@ -14,6 +14,8 @@ pub const MEMBER_TIMEOUT_MAX_S: u64 = 604_800;
 
 /// How many times what it trains a group may sample, unless a job says otherwise.
 const REDUNDANCY_MAX: u16 = 2;
+/// Longest name of a model.
+const MODEL_BYTES_MAX: usize = 512;
 /// Largest such factor.
 pub const REDUNDANCY_MOST: u16 = 16;
 
@@ -23,6 +25,10 @@ pub const REDUNDANCY_MOST: u16 = 16;
 )]
 fn is_default_redundancy(factor: &u16) -> bool {
     *factor == REDUNDANCY_MAX
+}
+
+fn is_model(name: &str) -> bool {
+    (1..=MODEL_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control)
 }
 
 /// What happens to a group that has become too old to be trained.
@@ -76,6 +82,10 @@ impl History {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobSettings {
+    /// The model that is trained, as requests name it; without one each model that they name counts
+    /// as it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<str>>,
     /// Programs in a group (M).
     pub group_size: u16,
     /// Groups in a batch (N).
@@ -119,6 +129,7 @@ pub struct JobSettings {
 impl Default for JobSettings {
     fn default() -> Self {
         Self {
+            model: None,
             group_size: 8,
             batch_groups: 16,
             lag_max: 1,
@@ -147,9 +158,16 @@ impl JobSettings {
         self.pipeline = self.pipeline.min(self.lag_max);
         self.redundancy_max = self.redundancy_max.clamp(1, REDUNDANCY_MOST);
         self.member_timeout_s = self.member_timeout_s.clamp(1, MEMBER_TIMEOUT_MAX_S);
+        self.model.take_if(|name| !is_model(name));
         self.affinity
             .take_if(|affinity| affinity.problem().is_some());
         self
+    }
+
+    /// Whether requests that name this model, or none, are sampled by another model than the job's.
+    pub fn is_other_model(&self, named: Option<&str>) -> bool {
+        let own = self.model.as_deref();
+        own.zip(named).is_some_and(|(own, named)| own != named)
     }
 
     /// Whether a member needs a sample before its group is ready.
@@ -197,6 +215,13 @@ impl JobSettings {
             let cause = "`history` is as_sampled, which needs captured tokens; set `capture` to \
                          tokens";
             feeds.then(|| cause.to_owned())
+        })
+        .or_else(|| {
+            let bytes = self.model.as_deref().filter(|name| !is_model(name))?.len();
+            Some(format!(
+                "`model` has {bytes} bytes; give 1 to {MODEL_BYTES_MAX} without control characters, \
+                 or leave it out"
+            ))
         })
         .or_else(|| self.affinity.as_ref()?.problem())
     }

@@ -18,12 +18,13 @@ use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use treadle_auth::Principal;
 use treadle_core::training::{self, MemberRef};
 use treadle_core::{CapturedVersion, ServedVersions};
 use treadle_model::{EngineKind, StepId, WorkerId};
 use treadle_samples::{CallFacts, Output, Span, places_of_media};
-use treadle_scheduler::Dispatch;
+use treadle_scheduler::{Dispatch, DriverHandle};
 use treadle_wire::{
     Endpoint, LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
 };
@@ -46,6 +47,8 @@ pub(super) struct Capture {
     slot: Option<u32>,
     engine: EngineKind,
     media: Vec<String>,
+    /// The model that the request names, if it is another one than the job's.
+    other_model: JoinHandle<Option<String>>,
     reader: TokenReader,
     /// Of a job whose history is fed as it was sampled.
     history: Option<History>,
@@ -91,6 +94,7 @@ pub(super) async fn capture_of(
             return None;
         }
     };
+    let member_job = member.job.clone();
     Some(Capture {
         captures: captures.clone(),
         member,
@@ -101,6 +105,11 @@ pub(super) async fn capture_of(
         slot: dispatch.slot,
         engine: dispatch.engine,
         media: media_of(&call.body),
+        other_model: tokio::spawn(other_model(
+            driver.clone(),
+            member_job,
+            call.head.model.as_deref().map(str::to_owned),
+        )),
         reader: asked.reader,
         history,
         app: call.app.clone(),
@@ -186,23 +195,31 @@ impl Capture {
         }
     }
 
-    async fn kept(self) -> Result<(), String> {
+    async fn kept(mut self) -> Result<(), String> {
         let served = self.served().await;
-        let version = served.bounds().map_err(|error| error.to_string())?.oldest;
+        let other_model = (&mut self.other_model).await.ok().flatten();
+        // The weights of another model have no version of the job's.
+        let served = other_model.is_none().then_some(served);
+        let bounds = served.as_ref().map(ServedVersions::bounds).transpose();
+        let bounds = bounds.map_err(|error| error.to_string())?;
+        let version = bounds.map_or(0, |bounds| bounds.oldest);
         let mut tokens = self.reader.finish()?;
         if let Some(text) = tokens.prompt_text.filter(|_| tokens.prompt.is_empty()) {
             tokens.prompt = prompt_of(&self.app, &self.url, &text).await?;
         }
+        let (app, url, slot) = (&*self.app, &*self.url, self.slot);
+        // Its answers lack some log-probabilities.
+        let lacking = (self.engine == EngineKind::Llamacpp).then_some(Engine { app, url, slot });
         let (mut outputs, mut spans, mut text) = (Vec::new(), Vec::new(), None);
         for mut choice in tokens.choices.into_values() {
-            if self.engine == EngineKind::Llamacpp {
-                let (app, url, slot) = (&*self.app, &*self.url, self.slot);
-                let scoring = Engine { app, url, slot };
-                let scoring = scoring.score(&tokens.prompt, &choice.ids, &mut choice.logprobs);
-                scoring.await?;
+            if let Some(engine) = &lacking {
+                let scored = engine.score(&tokens.prompt, &choice.ids, &mut choice.logprobs);
+                scored.await?;
             }
-            let found = spans_of(&served, &choice.versions, choice.ids.len());
-            spans.push(found.map_err(|error| error.to_string())?);
+            if let Some(served) = &served {
+                let found = spans_of(served, &choice.versions, choice.ids.len());
+                spans.push(found.map_err(|error| error.to_string())?);
+            }
             text.get_or_insert(choice.text);
             outputs.push(Output {
                 ids: choice.ids,
@@ -231,6 +248,7 @@ impl Capture {
                 media: self.media,
                 places: places.unwrap_or_default(),
                 engine: self.engine.to_string(),
+                other_model: other_model.unwrap_or_default(),
                 logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
                 history: String::new(),
@@ -242,15 +260,10 @@ impl Capture {
             how.clone_into(&mut call.facts.history);
         }
         call.check()?;
-        let kept = self
-            .captures
-            .keep(&self.member, self.step, &self.principal, &call);
+        let (captures, member) = (self.captures, self.member);
+        let kept = captures.keep(&member, self.step, &self.principal, &call);
         kept.await?;
-        let said = self.history.as_ref().and_then(History::said);
-        if let (Some(said), [output]) = (said, &*call.outputs) {
-            let context = [&*call.prompt, &*output.ids].concat();
-            self.captures.held.put(&key_of(&self.member), said, context);
-        }
+        hold(&captures, &member, self.history.as_ref(), &call);
         Ok(())
     }
 
@@ -262,6 +275,30 @@ impl Capture {
         let ended = ended.await.ok().flatten().unwrap_or_else(|| begun.clone());
         ServedVersions { begun, ended }
     }
+}
+
+/// Keeps an answer in mind whose tokens a later prompt may continue.
+fn hold(
+    captures: &Captures,
+    member: &MemberRef,
+    history: Option<&History>,
+    call: &treadle_samples::Call,
+) {
+    let said = history.and_then(History::said);
+    if let (Some(said), [output]) = (said, &*call.outputs) {
+        let context = [&*call.prompt, &*output.ids].concat();
+        captures.held.put(&key_of(member), said, context);
+    }
+}
+
+/// The model that a request names, if it is another one than that of its job.
+async fn other_model(driver: DriverHandle, job: Box<str>, named: Option<String>) -> Option<String> {
+    let named = named?;
+    let read = driver.training(move |state| {
+        let settings = &state.jobs.get(&job)?.settings;
+        settings.is_other_model(Some(&named)).then_some(named)
+    });
+    read.await.ok().flatten()
 }
 
 fn write(shown: &Shown, event: &[u8], out: &mut Vec<u8>) {

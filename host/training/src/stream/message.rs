@@ -173,9 +173,11 @@ impl NewTokens {
         let start = self.placed.start + from;
         let end = self.step.context_len().min(start + CHUNK_TOKENS);
         let within = |position: usize| position.clamp(start, end);
-        let sampled = within(prompt);
+        // What another model sampled is context.
+        let is_own = !self.step.foreign;
+        let sampled = if is_own { within(prompt) } else { end };
         let of_output = |position: usize| position.saturating_sub(prompt);
-        let spans = self.step.versions.iter().map(|span| {
+        let spans = self.step.versions.iter().filter(|_| is_own).map(|span| {
             let [first, past] = [span.start, span.end].map(|at| within(prompt + at));
             [first as u64, past as u64, span.version, span.newest]
         });
@@ -222,6 +224,23 @@ mod tests {
                 (said.kind, read(&said.data))
             })
             .collect()
+    }
+
+    #[test]
+    fn what_another_model_sampled_is_not_to_be_trained() {
+        let step = Step {
+            prompt: vec![1, 2],
+            output: vec![3],
+            logprobs: vec![-0.5],
+            versions: vec![Span::whole(&[3], 0)],
+            foreign: true,
+            ..Step::default()
+        };
+        let (_, chunk) = &messages(step)[1];
+        assert_eq!(chunk["ids"], json!([1, 2, 3]));
+        assert_eq!(chunk["sampled"], json!([3, 3]));
+        assert_eq!(chunk["logprobs"], json!([]));
+        assert_eq!(chunk["versions"], json!([]));
     }
 
     #[test]
