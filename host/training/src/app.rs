@@ -6,7 +6,7 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use treadle_auth::{Auth, Caller};
 use treadle_core::programs;
 use treadle_core::training::{Job, State, TrainingEvent};
@@ -46,6 +46,9 @@ pub struct TrainingApp {
     pub large: Arc<LargeAnswers>,
     /// The last event that is on disk.
     pub committed: watch::Receiver<u64>,
+    /// Held while a job is declared: what comes into being by its name must not replace settings
+    /// that come at the same time.
+    pub declaring: Arc<Mutex<()>>,
 }
 
 impl TrainingApp {

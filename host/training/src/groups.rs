@@ -1,6 +1,7 @@
 //! Groups: submitting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::jobs::declare_by_name;
 use crate::payloads::{Json, digest_of, of_group, payload};
 use crate::refusal::{REFUSALS, refused};
 use axum::extract::State;
@@ -26,6 +27,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
         post("/api/v1/jobs/{job}/groups", RUN, submit)
             .takes_action()
             .summary("Submits groups; keys that the job knows change nothing")
+            .details("A job that is not declared comes into being, with defaults.")
             .fails(REFUSALS)
             .fails(&[ErrorCode::TenantBusy]),
     ]
@@ -83,6 +85,7 @@ pub(crate) async fn submit(
         check(group)?;
         keys.push(name("group", group.group.clone())?.to_string());
     }
+    declare_by_name(&app, &caller, &job).await?;
     let known = app.read_job(&job, move |found| {
         let known = keys.iter().map(|key| found.has_group(key));
         known.collect::<Vec<bool>>()

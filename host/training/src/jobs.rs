@@ -366,7 +366,41 @@ pub(crate) async fn declare(
     }
     settings.judged_together = judged_together;
     check_engines(&app, &settings).await?;
-    app.check_jobs(&caller, &job).await?;
+    let declaring = app.declaring.lock().await;
+    put_on_record(&app, &caller, &job, settings, request).await?;
+    drop(declaring);
+    shown(&app, &job).await
+}
+
+/// Declares a job with defaults, unless it is declared already.
+pub(crate) async fn declare_by_name(
+    app: &TrainingApp,
+    caller: &Caller,
+    job: &JobName,
+) -> Result<(), Response> {
+    let is_known = async || {
+        let inside = job.inside.clone();
+        let read = app.read(move |state| state.jobs.contains_key(&inside));
+        read.await
+    };
+    if is_known().await? {
+        return Ok(());
+    }
+    let _declaring = app.declaring.lock().await;
+    if is_known().await? {
+        return Ok(());
+    }
+    put_on_record(app, caller, job, JobSettings::default(), json!({})).await
+}
+
+async fn put_on_record(
+    app: &TrainingApp,
+    caller: &Caller,
+    job: &JobName,
+    settings: JobSettings,
+    request: Value,
+) -> Result<(), Response> {
+    app.check_jobs(caller, job).await?;
     app.train(TrainingEvent::JobDeclared {
         job: job.inside.clone(),
         settings: Box::new(settings),
@@ -378,8 +412,8 @@ pub(crate) async fn declare(
         before: Value::Null,
         after: request,
     };
-    app.auth.audit.note(&caller, change).await;
-    shown(&app, &job).await
+    app.auth.audit.note(caller, change).await;
+    Ok(())
 }
 
 /// Checks what computes rewards. Returns whether it judges members of a group together.

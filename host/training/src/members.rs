@@ -1,6 +1,7 @@
 //! Members: beginning them, and what their clients report of them.
 
 use crate::app::{JobName, TrainingApp, stopped, store_failed, wait_of};
+use crate::jobs::declare_by_name;
 use crate::payloads::{
     Json, digest_of, digest_text, json_of, of_group, of_info, of_sample, payload,
 };
@@ -38,7 +39,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint<TrainingApp>> {
     vec![
         post("/api/v1/jobs/{job}/members", RUN, begin)
             .summary("Begins a member of the next group that needs one, or of a given group")
-            .details("Repeating the request with the same program has the same result.")
+            .details(
+                "Repeating the request with the same program has the same result. A job that is \
+                 not declared comes into being, with defaults.",
+            )
             .answers::<MemberBegun>(200, "The program may begin.")
             .answers::<MemberWaits>(202, "No program may begin yet.")
             .fails(REFUSALS),
@@ -107,6 +111,7 @@ pub(crate) async fn begin(
         group: group.as_str().into(),
         program: inside.clone(),
     });
+    declare_by_name(&app, &caller, &job).await?;
     let deadline = Instant::now() + wait_of(request.wait_s);
     loop {
         let waits = match arrive(&app, &job, inside.clone(), at.clone(), deadline).await? {

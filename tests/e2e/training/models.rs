@@ -39,7 +39,10 @@ async fn what_another_model_sampled_is_context_only() {
     assert_eq!(sequences.as_array().map(Vec::len), Some(1), "{sequences}");
     assert_eq!(sequences[0]["ids"], json!([1, 2, 3, 4, 5, 6, 7, 8, 9]));
     assert_eq!(sequences[0]["mask"], json!([0, 0, 0, 1, 1, 0, 0, 0, 1]));
-    assert_eq!(sequences[0]["versions"], json!([[3, 5, 0, 0], [8, 9, 0, 0]]));
+    assert_eq!(
+        sequences[0]["versions"],
+        json!([[3, 5, 0, 0], [8, 9, 0, 0]])
+    );
     let steps = get(client, "/members/p/steps").await.ok();
     let excluded = json!([{"step": 1, "reason": "another model produced it"},
         {"step": 3, "reason": "another model produced it"}]);

@@ -40,6 +40,9 @@ async fn a_tenant_with_many_jobs_leaves_others_theirs() {
     let body = b"{}".to_vec();
     let full = acme.send(http::Method::PUT, JOB, &[], body).await;
     full.refused(429, "training_full");
+    let groups = json!({"groups": [{"group": "a"}]});
+    let full = post(&acme, "/groups", groups).await;
+    full.refused(429, "training_full");
     declare(&fixture.client, json!({"group_size": 1})).await;
     submit(&fixture.client, &["a"]).await;
     let mine = fixture.client.get("/api/v1/jobs").await.ok();

@@ -170,6 +170,44 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_comes_into_being_by_its_name_unless_the_request_is_wrong() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    let bad = json!({"groups": [{"group": "g", "size": 0}]});
+    let bad = post(client, "/groups", bad).await;
+    bad.refused(400, "invalid_field");
+    let bad = post(client, "/members", json!({"program": "p\u{1f}"})).await;
+    bad.refused(400, "invalid_field");
+    get(client, "").await.refused(404, "job_unknown");
+    submit(client, &["a"]).await;
+    let made = get(client, "").await.ok();
+    assert_eq!(
+        (&made["queued"], &made["settings"]["group_size"]),
+        (&json!(1), &json!(8))
+    );
+    let other = "/api/v1/jobs/other";
+    let path = format!("{other}/members");
+    let none = client.post(&path, &json!({"program": "q"})).await;
+    assert_eq!(none.json()["waits"][0]["waits_for"], "groups");
+    client.get(other).await.ok();
+    // Whoever comes first, settings are those that were declared.
+    for number in 0..20 {
+        let path = format!("/api/v1/jobs/j{number}");
+        let settings = b"{\"group_size\": 3}".to_vec();
+        let groups = json!({"groups": [{"group": "g"}]});
+        let to = format!("{path}/groups");
+        let (declared, submitted) = tokio::join!(
+            client.send(Method::PUT, &path, &[], settings),
+            client.post(&to, &groups)
+        );
+        declared.ok();
+        submitted.ok();
+        assert_eq!(client.get(&path).await.ok()["settings"]["group_size"], 3);
+    }
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sample_with_another_digest_than_its_client_counted_is_refused() {
     let fixture = Fixture::start(1, 10_000).await;
     let client = &fixture.client;

@@ -54,6 +54,7 @@ pub(super) fn training(
         large: Arc::default(),
         streams: streams.clone(),
         committed: committed.clone(),
+        declaring: Arc::default(),
     }
 }
 

@@ -53,6 +53,7 @@ async fn app() -> TrainingApp {
         large: Arc::default(),
         streams: Arc::default(),
         committed: watch::channel(0).1,
+        declaring: Arc::default(),
     }
 }
 
