@@ -1,12 +1,15 @@
 //! What the handlers share, and what they all do.
 
+use crate::breakers::Breakers;
 use crate::refusal::{not_recorded, refused};
 use crate::room::{LargeAnswers, Room};
+use crate::waits::{Waiting, waits};
 use axum::response::Response;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 use treadle_auth::{Auth, Caller};
 use treadle_core::programs;
 use treadle_core::training::{Job, State, TrainingEvent};
@@ -49,6 +52,8 @@ pub struct TrainingApp {
     /// Held while a job is declared: what comes into being by its name must not replace settings
     /// that come at the same time.
     pub declaring: Arc<Mutex<()>>,
+    /// Judges that failed lately.
+    pub judges: Arc<Breakers>,
 }
 
 impl TrainingApp {
@@ -93,6 +98,13 @@ impl TrainingApp {
         let inside = job.inside.clone();
         let found = self.read(move |state| state.jobs.get(&*inside).map(read));
         found.await?.ok_or_else(|| job.unknown())
+    }
+
+    /// Everything that waits in a job.
+    pub(crate) async fn waits(&self, job: &JobName) -> Result<Vec<Waiting>, Response> {
+        let mut found = self.read_job(job, waits).await?;
+        found.extend(self.judges.waiting(&job.inside, Instant::now()));
+        Ok(found)
     }
 
     /// The lineage that a trainer named, or the job's.

@@ -7,7 +7,7 @@ use crate::payloads::{Bound, Json, info_of, json_of, of_group};
 use crate::plain::BatchPayload;
 use crate::refusal::REFUSALS;
 use crate::room::Room;
-use crate::waits::{Waiting, waits};
+use crate::waits::Waiting;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -260,7 +260,7 @@ pub(crate) async fn view(
     room: &mut Room,
 ) -> Result<Result<TrainingBatch, BatchNotReady>, Response> {
     let Some(cut) = cut(app, job, batch, query).await? else {
-        let waits = app.read_job(job, waits).await?;
+        let waits = app.waits(job).await?;
         return Ok(Err(BatchNotReady {
             job: job.own.to_string(),
             batch,

@@ -1,6 +1,7 @@
 //! TrainingJobs: declaring, showing and forgetting them.
 
 use crate::app::{JobName, TrainingApp, store_failed};
+use crate::breakers::Breakers;
 use crate::capturing::check_engines;
 use crate::domains::TrainingProfile;
 use crate::judge::Judge;
@@ -11,6 +12,7 @@ use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tokio::time::Instant;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change, now_us};
 use treadle_core::programs;
@@ -258,8 +260,16 @@ impl TrainingAccount {
 
 impl TrainingJob {
     /// `inside` is the name that the core knows it by.
-    fn of(name: &str, inside: &str, job: &Job, programs: &programs::State) -> Self {
+    fn of(
+        name: &str,
+        inside: &str,
+        job: &Job,
+        programs: &programs::State,
+        judges: &Breakers,
+    ) -> Self {
         let affinity = job.settings.affinity.as_ref();
+        let mut waits = waits(job);
+        waits.extend(judges.waiting(inside, Instant::now()));
         Self {
             job: name.to_owned(),
             settings: TrainingSettings::of(&job.settings),
@@ -272,7 +282,7 @@ impl TrainingJob {
             running: job.begun.len() - job.ready.len(),
             ready: job.ready.len(),
             held: job.held.values().map(BTreeMap::len).sum(),
-            waits: waits(job),
+            waits,
             profile: TrainingProfile::of(inside, affinity, programs),
             account: TrainingAccount::of(&job.account),
         }
@@ -313,11 +323,12 @@ pub(crate) struct TrainingJobs {
 
 pub(crate) async fn list(State(app): State<TrainingApp>, caller: Caller) -> Answer<TrainingJobs> {
     let tenant = caller.principal.tenant.tenant.clone();
+    let judges = app.judges.clone();
     let jobs = app.read_both(move |state, programs| {
         let jobs = state.jobs.iter();
         let shown = jobs.filter_map(|(name, job)| {
             let own = tenant.outside(name)?;
-            Some(TrainingJob::of(own, name, job, programs))
+            Some(TrainingJob::of(own, name, job, programs, &judges))
         });
         shown.collect()
     });
@@ -333,10 +344,11 @@ pub(crate) async fn show(
 }
 
 async fn shown(app: &TrainingApp, job: &JobName) -> Answer<TrainingJob> {
-    let known = job.clone();
+    let (known, judges) = (job.clone(), app.judges.clone());
     let view = app.read_both(move |state, programs| {
         let found = state.jobs.get(&known.inside)?;
-        Some(TrainingJob::of(&known.own, &known.inside, found, programs))
+        let JobName { own, inside } = &known;
+        Some(TrainingJob::of(own, inside, found, programs, &judges))
     });
     view.await?.map(Json).ok_or_else(|| job.unknown())
 }
@@ -451,6 +463,7 @@ pub async fn forget(app: &TrainingApp, caller: &Caller, own: ClientName) -> Resu
             job: job.inside.clone(),
         };
         app.train(removed).await?;
+        app.judges.forget(&job.inside);
         let change = Change {
             action: "job.forgotten",
             target: &job.own,

@@ -57,6 +57,8 @@ pub(crate) struct Question {
 
 /// A member that needs a reward, and how its job has that computed.
 pub(crate) struct Needed {
+    /// What the job says of its judge.
+    pub(crate) template: Box<str>,
     judge: Judge,
     pub(crate) of_group: bool,
     declared: Timestamp,
@@ -190,6 +192,7 @@ impl TrainingApp {
             return None;
         }
         Some(Needed {
+            template,
             judge,
             of_group,
             declared,
@@ -211,6 +214,7 @@ impl TrainingApp {
             of_group: is_of_group,
             declared,
             group,
+            ..
         } = needed;
         let name = JobName::inside(&at.job).ok_or("its job has no name")?;
         let content = group

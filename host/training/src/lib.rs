@@ -10,6 +10,7 @@
 
 mod app;
 mod batches;
+mod breakers;
 mod captured;
 mod capturing;
 mod commands;
@@ -39,6 +40,7 @@ mod weights;
 mod work;
 
 pub use app::TrainingApp;
+pub use breakers::Breakers;
 pub use commands::Command;
 pub use jobs::forget;
 pub use room::LargeAnswers;

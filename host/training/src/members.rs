@@ -8,7 +8,7 @@ use crate::payloads::{
 use crate::refusal::{REFUSALS, not_recorded, refused};
 use crate::report::{Found, Located};
 use crate::sample::{Checked, SampleRequest};
-use crate::waits::{Waiting, waits};
+use crate::waits::Waiting;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ pub(crate) async fn begin(
                 continue;
             }
             Arrived::Nowhere => {
-                let mut waits = app.read_job(&job, waits).await?;
+                let mut waits = app.waits(&job).await?;
                 waits.push(no_group());
                 waits
             }
@@ -171,7 +171,7 @@ async fn arrive(
     // A program that need not wait is answered in any case.
     let deadline = deadline.max(Instant::now() + ADMISSION);
     let Ok(arrived) = timeout_at(deadline, arriving.as_mut()).await else {
-        return app.read_job(job, waits).await.map(Arrived::Waits);
+        return app.waits(job).await.map(Arrived::Waits);
     };
     let arrived = arrived.map_err(not_recorded)?;
     let arrived = arrived.map_err(|error| refused(&error))?;

@@ -2,12 +2,14 @@
 //! none, or for all members of a group together.
 
 use crate::app::TrainingApp;
+use crate::breakers::Permit;
 use crate::judge::{Judge, Question, filled};
 use crate::scores::{Scores, judged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use treadle_core::training::{MemberRef, TrainingEvent};
 use treadle_model::tenant::split;
 use treadle_model::{ActionId, Tenant};
@@ -80,8 +82,10 @@ impl Rewards {
 /// What an attempt came to.
 enum Verdict {
     Given(Scores),
-    /// What it runs on failed; it may work later.
+    /// treadle could not ask now.
     Later(String),
+    /// What computes it failed; it may work later.
+    Broken(String),
     Failed(String),
     /// The daemon stops.
     Over,
@@ -97,16 +101,29 @@ impl Judges {
                 tokio::time::sleep(LOOK_EVERY).await;
                 continue;
             };
+            let judges = &self.app.judges;
+            let permit = match judges.permit(&at.job, &needed.template, Instant::now()) {
+                Ok(permit) => permit,
+                // This is no attempt, and the member keeps its turn.
+                Err(wait) => {
+                    drop(judging);
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+            };
             match self.app.question(at, needed).await {
                 Ok(mut question) => {
                     let verdict = self.verdict(&mut question, attempt).await;
+                    tell(permit, &verdict);
                     let scores = match verdict {
                         Verdict::Over => return,
                         Verdict::Given(scores) => {
                             let fits = question.check(&scores);
                             fits.map_or_else(Scores::Failed, |()| scores)
                         }
-                        Verdict::Later(cause) if attempt < ATTEMPTS_MAX => {
+                        Verdict::Later(cause) | Verdict::Broken(cause)
+                            if attempt < ATTEMPTS_MAX =>
+                        {
                             tracing::debug!(
                                 program = &*at.program,
                                 cause,
@@ -118,11 +135,13 @@ impl Judges {
                             pause = (2 * pause).min(PAUSE_MAX);
                             continue;
                         }
-                        Verdict::Failed(cause) | Verdict::Later(cause) => Scores::Failed(cause),
+                        Verdict::Failed(cause) | Verdict::Later(cause) | Verdict::Broken(cause) => {
+                            Scores::Failed(cause)
+                        }
                     };
                     return self.give(&question, &scores).await;
                 }
-                // No judge was asked: this is no attempt, and the member keeps its turn.
+                // No judge was asked: this is no attempt either.
                 Err(cause) => {
                     tracing::error!(
                         program = &*at.program,
@@ -197,8 +216,17 @@ impl Judges {
                 Some(scores) => Verdict::Given(scores),
                 None => Verdict::Failed(format!("{} gave no totals", asked.policy)),
             },
-            Err(error) => Verdict::Later(error.to_string()),
+            Err(error) => Verdict::Broken(error.to_string()),
         }
+    }
+}
+
+/// Has the judge's breaker know what its call came to.
+fn tell(permit: Permit<'_>, verdict: &Verdict) {
+    match verdict {
+        Verdict::Given(_) | Verdict::Failed(_) => permit.answered(),
+        Verdict::Broken(cause) => permit.failed(cause, Instant::now()),
+        Verdict::Later(_) | Verdict::Over => drop(permit),
     }
 }
 
@@ -260,7 +288,7 @@ async fn by_action(
             };
             match judged(&row, &output) {
                 Ok(Ok(scores)) => Verdict::Given(scores),
-                Ok(Err(cause)) => Verdict::Later(cause),
+                Ok(Err(cause)) => Verdict::Broken(cause),
                 Err(cause) => Verdict::Failed(cause),
             }
         }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub(crate) struct Waiting {
     /// trainer or rollouts.
     pub who: &'static str,
-    /// weights, trainer, members, groups or policy.
+    /// weights, trainer, members, groups, policy or judge.
     pub waits_for: &'static str,
     /// What has to happen.
     pub message: String,

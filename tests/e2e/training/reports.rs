@@ -1,9 +1,13 @@
 //! Reports of members that come at once, in between, or with what must not be changed; and rewards
 //! that the daemon computes.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use treadle_config::Config;
+use treadle_tests::support::client::TIMEOUT;
 use treadle_tests::support::fixture::Fixture;
+use treadle_tests::support::raw_engine::RawEngine;
 
 use crate::actions::with_actions;
 
@@ -206,5 +210,76 @@ async fn rewards_are_computed_by_actions() {
     );
     let lost = &get(client, "").await.ok()["account"]["lost"]["reward_failed"]["members"];
     assert_eq!(*lost, 1);
+    fixture.finish().await;
+}
+
+/// A judge that fails 8 times in a row is asked nothing more, visibly; another judge is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_judge_that_fails_again_and_again_is_left_in_peace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut judge = RawEngine::start().await;
+    let authority = judge.url().trim_start_matches("http://").to_owned();
+    let fixture = Fixture::tuned(1, 10_000, |config| {
+        with_actions(config, folder.path(), 2);
+        config.actions.egress = vec![authority];
+    })
+    .await;
+    let client = &fixture.client;
+    let settings = |path: &str| {
+        let url = format!("{}{path}", judge.url());
+        json!({"group_size": 12, "batch_groups": 1, "reward": {"run": {"http": {"url": url}}}})
+    };
+    let (broken, other) = (settings("/broken"), settings("/other"));
+    declare(client, broken).await;
+    submit(client, &["a"]).await;
+    for number in 0..12 {
+        let program = format!("p{number}");
+        let begun = json!({"program": program, "group": "a"});
+        post(client, "/members", begun).await.ok();
+    }
+    let ended = async |number: u32| {
+        let path = format!("/members/p{number}");
+        put(client, &path, &json!({"end": "completed"})).await.ok();
+    };
+    for number in 0..8 {
+        ended(number).await;
+    }
+    let is_shown = async || {
+        let waits = get(client, "").await.ok()["waits"].clone();
+        let mut all = waits.as_array().expect("a list").iter();
+        let wait = all.find(|wait| wait["waits_for"] == "judge");
+        wait.is_some_and(|wait| wait["message"].to_string().contains("status 503"))
+    };
+    let began = Instant::now();
+    while !is_shown().await {
+        assert!(began.elapsed() < TIMEOUT, "it is not left in peace");
+        if judge.is_idle() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
+        let request = judge.request().await;
+        request.answer("503 Busy", "text/plain", "").await;
+    }
+    for number in 8..12 {
+        ended(number).await;
+    }
+    declare(client, other).await;
+    let mut answered = 0;
+    while answered < 12 {
+        let request = judge.request().await;
+        if request.line.starts_with("POST /other") {
+            request.answer("200 OK", "application/json", "0.5").await;
+            answered += 1;
+            continue;
+        }
+        // It was under way.
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        let is_new = (8..12).any(|number| body.contains(&format!("\"p{number}\"")));
+        assert!(!is_new, "{body}");
+        request.answer("503 Busy", "text/plain", "").await;
+    }
+    let (view, _) = batch(client, 1).await;
+    assert_eq!(view["groups"][0]["members"][11]["reward"], 0.5, "{view}");
+    assert!(!is_shown().await);
     fixture.finish().await;
 }

@@ -55,6 +55,7 @@ pub(super) fn training(
         streams: streams.clone(),
         committed: committed.clone(),
         declaring: Arc::default(),
+        judges: Arc::default(),
     }
 }
 

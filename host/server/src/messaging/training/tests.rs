@@ -54,6 +54,7 @@ async fn app() -> TrainingApp {
         streams: Arc::default(),
         committed: watch::channel(0).1,
         declaring: Arc::default(),
+        judges: Arc::default(),
     }
 }
 
