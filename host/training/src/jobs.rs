@@ -198,7 +198,8 @@ struct TrainingAccount {
     /// Those of groups with a domain, by that: the first 64 domains, and all others as `other`.
     domains: BTreeMap<String, MemberOutcomes>,
     /// Steps of samples on record that continue no earlier one of their member, by why they don't:
-    /// repeated, rerendered, edited, compacted, volatile or other.
+    /// repeated, rerendered, thinking_dropped, edited, compacted, volatile, other_agent or
+    /// other.
     breaks: BTreeMap<String, u64>,
     /// Groups that returned to the queue.
     returned: u64,

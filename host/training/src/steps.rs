@@ -157,7 +157,8 @@ struct ExcludedStep {
 struct SequenceBreak {
     /// Its number.
     step: u64,
-    /// repeated, rerendered, edited, compacted, volatile or other.
+    /// repeated, rerendered, thinking_dropped, edited, compacted, volatile, other_agent or
+    /// other.
     kind: &'static str,
 }
 
