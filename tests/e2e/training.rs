@@ -216,7 +216,7 @@ async fn a_run_goes_from_groups_to_batches_and_on() {
     let sequence = json!({"ids": [1, 8, 3, 4, 9, 2], "mask": [0, 0, 1, 1, 0, 1],
         "logprobs": [-0.5, -0.25, -0.125], "versions": [[2, 4, 0, 0], [5, 6, 0, 0]]});
     let expected = json!({"group": "a", "program": "p1", "reward": 0.5, "sample": digest,
-        "sequences": [sequence]});
+        "sequences": [sequence], "excluded": []});
     assert_eq!(members[0], expected);
     get(client, "/batches/1/payload?format=csv")
         .await

@@ -33,4 +33,4 @@ pub use grow::{Begins, Growing, Placed};
 pub use kept::{Call, CallFacts, KeptError, Output, calls_of, name_of_call, number_in};
 pub use media::places_of_media;
 pub use step::{Delivery, LOGPROB_FLOOR, Medium, Span, Step, TOKENS_MAX};
-pub use stored::{Sample, digest, load, mixed, store};
+pub use stored::{Excluded, Sample, digest, load, mixed, store};

@@ -13,6 +13,17 @@ pub struct Sample {
     pub sequences: Vec<Scored>,
     /// The kind of the log-probabilities, if its steps were captured.
     pub logprobs: Option<String>,
+    /// Its steps that are not trained.
+    pub excluded: Vec<Excluded>,
+}
+
+/// A step whose tokens are not trained.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Excluded {
+    /// Its number.
+    pub step: u64,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// What is stored of a sample beside its tensors.
@@ -23,6 +34,8 @@ struct Meta {
     logprobs: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mixed: Vec<[u64; 4]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    excluded: Vec<Excluded>,
 }
 
 /// Ranges that more than one version may have sampled: sequence, first position, one past the last,
@@ -47,6 +60,7 @@ pub fn store(sample: Sample) -> Result<Vec<u8>, BatchError> {
     let meta = Meta {
         logprobs: sample.logprobs,
         mixed: mixed(&sample.sequences),
+        excluded: sample.excluded,
     };
     let member = Member {
         group: 0,
@@ -121,6 +135,7 @@ pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
     Ok(Sample {
         sequences,
         logprobs: meta.logprobs,
+        excluded: meta.excluded,
     })
 }
 
@@ -197,10 +212,15 @@ mod tests {
         let mut sample = Sample {
             sequences: sequences(),
             logprobs: None,
+            excluded: Vec::new(),
         };
         let plain = store(sample.clone()).expect("they are whole");
         assert_eq!(load(&plain).expect("it is a sample"), sample);
         sample.logprobs = Some("raw".to_owned());
+        sample.excluded.push(Excluded {
+            step: 3,
+            reason: "another model produced it".to_owned(),
+        });
         sample.sequences[1].versions[0].newest = Some(9);
         let bytes = store(sample.clone()).expect("they are whole");
         assert_eq!(load(&bytes).expect("it is a sample"), sample);

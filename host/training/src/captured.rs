@@ -187,6 +187,7 @@ async fn report_of(
         let sample = Sample {
             sequences: checked.sequences.clone(),
             logprobs: Some(captured.logprobs().to_owned()),
+            excluded: checked.excluded.clone(),
         };
         let body = store(sample).map_err(|error| error.to_string())?;
         Ok((checked, body))

@@ -124,6 +124,9 @@ fn named_member(program: &str, member: &CoreMember, sample: &Sample) -> Value {
     if let Some(kind) = &sample.logprobs {
         named["logprobs"] = json!(kind);
     }
+    if !sample.excluded.is_empty() {
+        named["excluded"] = json!(sample.excluded);
+    }
     let mixed = mixed(&sample.sequences);
     if !mixed.is_empty() {
         named["mixed"] = json!(mixed);

@@ -395,6 +395,7 @@ async fn keep(
         let sample = Sample {
             sequences: checked.sequences,
             logprobs: None,
+            excluded: checked.excluded,
         };
         let body = store(sample).map_err(|error| {
             let message = format!("the sample can't be stored: {error}");

@@ -1,5 +1,6 @@
 //! The payload of a batch as JSON, for what reads no safetensors.
 
+use crate::steps::{ExcludedStep, excluded_of};
 use crate::stored_samples::{Samples, named};
 use serde::Serialize;
 use treadle_core::training::{Group, Reward};
@@ -38,6 +39,8 @@ struct PayloadMember {
     kind: Option<String>,
     /// What it is trained on.
     sequences: Vec<PayloadSequence>,
+    /// Its steps that are not trained.
+    excluded: Vec<ExcludedStep>,
 }
 
 /// Tokens in the order in which an engine held them.
@@ -74,6 +77,7 @@ impl BatchPayload {
                 sample: named.member.sample.as_deref().map(str::to_owned),
                 kind: named.sample.logprobs,
                 sequences: sequences.map(PayloadSequence::of).collect(),
+                excluded: excluded_of(named.sample.excluded),
             })
         });
         Ok(Self {

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use treadle_samples::{
-    Assembly, Delivery, Exclusion, Sampled, Scored, Sequence, Span, Step, VersionRange, assemble,
+    Assembly, Delivery, Excluded, Exclusion, Sampled, Scored, Sequence, Span, Step, VersionRange,
+    assemble,
 };
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
@@ -65,6 +66,8 @@ pub(crate) struct Checked {
     pub versions: Option<(u64, u64)>,
     /// Steps that continue no earlier one, by why they don't.
     pub breaks: BTreeMap<Box<str>, u32>,
+    /// Steps that are not trained.
+    pub excluded: Vec<Excluded>,
 }
 
 impl SampleRequest {
@@ -107,6 +110,12 @@ impl Checked {
         for (_, kind) in &assembly.breaks {
             *breaks.entry(Box::from(kind.name())).or_default() += 1;
         }
+        let excluded = assembly.excluded.iter();
+        let excluded = excluded.map(|(step, reason)| Excluded {
+            step: *step,
+            reason: reason.to_string(),
+        });
+        let excluded: Vec<Excluded> = excluded.collect();
         let sequences = assembly.sequences.into_iter();
         let sequences: Vec<Scored> = sequences.map(|sequence| scored(sequence, steps)).collect();
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
@@ -132,6 +141,7 @@ impl Checked {
             turns,
             versions,
             breaks,
+            excluded,
         })
     }
 }

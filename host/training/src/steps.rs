@@ -14,7 +14,7 @@ use treadle_endpoints::arguments::{InPath, LastInPath, Query};
 use treadle_endpoints::{Endpoint, get};
 use treadle_http::refuse;
 use treadle_model::ClientName;
-use treadle_samples::{Delivery, Sequence, Step};
+use treadle_samples::{Delivery, Excluded, Sequence, Step};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -145,11 +145,18 @@ struct SampledRange {
 
 /// A step that is not trained.
 #[derive(Serialize, ToSchema)]
-struct ExcludedStep {
+pub(crate) struct ExcludedStep {
     /// Its number.
     step: u64,
     /// Why.
     reason: String,
+}
+
+/// Steps that are not trained, as they are shown.
+pub(crate) fn excluded_of(excluded: Vec<Excluded>) -> Vec<ExcludedStep> {
+    let excluded = excluded.into_iter();
+    let shown = excluded.map(|Excluded { step, reason }| ExcludedStep { step, reason });
+    shown.collect()
 }
 
 /// A step that begins a sequence.

@@ -47,11 +47,17 @@ async fn what_another_model_sampled_is_context_only() {
     let excluded = json!([{"step": 1, "reason": "another model produced it"},
         {"step": 3, "reason": "another model produced it"}]);
     assert_eq!(steps["excluded"], excluded);
+    assert_eq!(text["members"][0]["excluded"], excluded);
+    let file = payload(client, 1, "").await;
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("a payload");
+    let meta = tensors.tensor("meta").expect("it is there").data();
+    let meta: Value = serde_json::from_slice(meta).expect("JSON");
+    assert_eq!(meta["members"][0]["excluded"], excluded);
     let folder = tempfile::tempdir().expect("a folder");
     let view = get(client, "/batches/1").await;
     fs::write(folder.path().join("batch-1.json"), &view.body).expect("it is written");
-    let file = folder.path().join("batch-1.safetensors");
-    fs::write(file, payload(client, 1, "").await).expect("it is written");
+    let path = folder.path().join("batch-1.safetensors");
+    fs::write(path, &file).expect("it is written");
     assert_eq!(proven(client, folder.path())["samples_proven"], 1);
     fixture.finish().await;
 }
