@@ -19,6 +19,7 @@ mod streams;
 mod tenants;
 mod token_stream;
 mod tokens;
+mod translated;
 mod weight_store;
 mod weights;
 mod wrong;
