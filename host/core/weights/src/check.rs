@@ -91,6 +91,12 @@ pub enum WeightsError {
          pause the engine and update it as a whole"
     )]
     Unfinished(WorkerId),
+    /// An update in parts that its trainer left.
+    #[error(
+        "{0} was paused again before it was to resume, so its trainer may have sent it only a part \
+         of the weights; send it all of them"
+    )]
+    Left(WorkerId),
     /// An engine whose weights may be a mixture.
     #[error(
         "{worker} does not generate, because its weights may be a mixture: {cause}; pause it and \
@@ -254,10 +260,18 @@ impl State {
         }
         match self.holdings.get(&worker) {
             Some(holding) => holding.check_called(worker, call),
-            None if matches!(call, TrainerCall::Pause { .. } | TrainerCall::Resume) => Ok(()),
+            None if is_for_any(call) => Ok(()),
             None => Err(WeightsError::NotPaused(worker)),
         }
     }
+}
+
+/// Whether a call may be made to an engine that nothing is known of.
+fn is_for_any(call: &TrainerCall) -> bool {
+    matches!(
+        call,
+        TrainerCall::Pause { .. } | TrainerCall::Join | TrainerCall::Resume
+    )
 }
 
 impl Holding {
@@ -274,19 +288,24 @@ impl Holding {
         let is_torn = matches!(self.phase, Phase::Torn | Phase::Unknown);
         let is_paused = !is_torn && self.phase != Phase::Held;
         match call {
-            TrainerCall::Pause { .. } => Ok(()),
+            TrainerCall::Pause { .. } | TrainerCall::Join => Ok(()),
             TrainerCall::Resume | TrainerCall::Part { .. } | TrainerCall::End { .. } if is_torn => {
                 Err(torn())
             }
             TrainerCall::Resume if !is_paused => Ok(()),
             TrainerCall::Resume => match trainer.extent {
                 Extent::Open => Err(WeightsError::Unfinished(worker)),
+                Extent::Parts if trainer.begun_by_treadle => Err(WeightsError::Unfinished(worker)),
+                Extent::Left => Err(WeightsError::Left(worker)),
                 Extent::Nothing if !self.sound => Err(torn()),
-                Extent::Nothing | Extent::All => Ok(()),
+                Extent::Nothing | Extent::Parts | Extent::All => Ok(()),
             },
             _ if !is_paused => Err(WeightsError::NotPaused(worker)),
             TrainerCall::End { .. } if trainer.extent == Extent::Nothing => {
                 Err(WeightsError::NotBegun(worker))
+            }
+            TrainerCall::End { .. } if trainer.extent == Extent::Left => {
+                Err(WeightsError::Left(worker))
             }
             _ => Ok(()),
         }

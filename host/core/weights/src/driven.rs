@@ -7,7 +7,7 @@
 
 use crate::holding::{Holding, Phase, Progress};
 use crate::job::{JobWeights, Stage, Update, compare, is_before_pause};
-use crate::trainer::TrainerCall;
+use crate::trainer::{Trainer, TrainerCall};
 use crate::{Answer, Call, Checksums, Engines, State, UpdatePlan, Weights};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Timestamp, WorkerId};
@@ -188,6 +188,12 @@ impl State {
                 holding.job = name.into();
             }
         }
+        if *by.call == TrainerCall::Join {
+            if let Some(holding) = self.holdings.get_mut(&worker) {
+                holding.joins(now);
+            }
+            return;
+        }
         if self.begins_anew(name, worker, by.call) {
             self.end_left(name, now);
         }
@@ -267,6 +273,10 @@ impl State {
         let Some(holding) = self.holdings.get_mut(&worker) else {
             return;
         };
+        if holding.is_joining() {
+            self.joined(name, worker, answer, now);
+            return;
+        }
         let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
         let update = update.filter(|update| update.workers.contains(&worker));
         let update = update.filter(|_| *holding.job == *name);
@@ -280,6 +290,42 @@ impl State {
         }
         let cause = holding.cause.clone().unwrap_or_default();
         self.leave_behind(name, worker, cause);
+    }
+
+    /// An engine joined a process group, or did not. One that gave no answer may wait there.
+    pub(crate) fn joined(&mut self, name: &str, worker: WorkerId, answer: &Answer, now: Timestamp) {
+        let Some(holding) = self.holdings.get_mut(&worker) else {
+            return;
+        };
+        let trainer = holding.trainer.take().unwrap_or_default();
+        let rest = Trainer {
+            call: None,
+            since: Timestamp::default(),
+            ..trainer
+        };
+        holding.trainer = Some(rest).filter(|rest| *rest != Trainer::default());
+        match answer {
+            Answer::Done | Answer::Reports { .. } => {
+                if let Some(job) = self.jobs.get_mut(name) {
+                    job.group.join(worker);
+                }
+            }
+            Answer::Refused { .. } => {}
+            Answer::Failed { cause } => {
+                let cause = format!("it may wait for a process group for ever: {cause}");
+                if holding.phase != Phase::Torn {
+                    holding.doubt(&cause, now);
+                }
+                self.leave_behind(name, worker, cause.into());
+            }
+        }
+    }
+
+    /// An engine proved, outside of any update, that it has what it had.
+    pub(crate) fn found(&mut self, name: &str, worker: WorkerId) {
+        if let Some(job) = self.jobs.get_mut(name).filter(|job| job.update.is_none()) {
+            job.group.find(worker);
+        }
     }
 
     /// Trainers' calls whose answers were lost with the daemon.

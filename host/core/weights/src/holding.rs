@@ -86,6 +86,18 @@ pub struct PendingCall {
     pub number: u64,
     /// The call.
     pub call: Call,
+    /// When it was made.
+    #[serde(default)]
+    pub since: Timestamp,
+}
+
+/// A call that an engine has not answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Unanswered {
+    /// The call's name.
+    pub call: &'static str,
+    /// When it was made.
+    pub since: Timestamp,
 }
 
 /// What became of a call for the update that the engine takes part in.
@@ -140,6 +152,21 @@ impl Holding {
         !self.sound
     }
 
+    /// The call that it has not answered, treadle's own or its trainer's.
+    pub fn unanswered(&self) -> Option<Unanswered> {
+        let own = self.call.as_ref().map(|pending| Unanswered {
+            call: pending.call.as_str(),
+            since: pending.since,
+        });
+        let trainer = self.trainer.as_ref();
+        let of_trainer = trainer.and_then(|trainer| {
+            let call = trainer.call.as_ref()?.as_str();
+            let since = trainer.since;
+            Some(Unanswered { call, since })
+        });
+        own.or(of_trainer)
+    }
+
     /// A display name of how far it is.
     pub fn state_name(&self) -> &'static str {
         match self.phase {
@@ -173,6 +200,7 @@ impl Holding {
         let trainer = self.trainer.take().filter(|trainer| trainer.call.is_some());
         self.trainer = trainer.map(|trainer| Trainer {
             call: trainer.call,
+            since: trainer.since,
             ..Trainer::default()
         });
     }

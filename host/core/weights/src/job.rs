@@ -1,6 +1,7 @@
 //! The weights of one job: what serves, and the update that is under way.
 
 use crate::event::UpdatePlan;
+use crate::group::Group;
 use crate::holding::{CUTS_WAIT, Holding, Phase};
 use crate::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
@@ -120,11 +121,17 @@ pub struct JobWeights {
     pub update: Option<Update>,
     /// The last update that ended.
     pub last: Option<EndedUpdate>,
+    /// The process group in which its trainer sends weights.
+    #[serde(default)]
+    pub group: Group,
 }
 
 impl JobWeights {
     /// Whether an engine gets steps: it serves an admitted version, and is not about to be paused.
     pub(crate) fn admits(&self, worker: WorkerId, holding: &Holding) -> bool {
+        if holding.is_joining() {
+            return false;
+        }
         let update = self.update.as_ref();
         let is_rolled = update.filter(|u| u.plan.rolling || u.stage == Stage::Driven);
         if is_rolled.is_some_and(|update| holding.serves(Some(&update.weights))) {

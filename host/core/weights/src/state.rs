@@ -39,6 +39,9 @@ impl State {
         if is_doubted || holding.cause.is_some() {
             return holding.cause.clone();
         }
+        if holding.is_joining() {
+            return Some("it joins a process group with its trainer".into());
+        }
         let Some(job) = self.jobs.get(&holding.job) else {
             return Some("its job was released before it proved what it has; restart it".into());
         };
@@ -168,6 +171,9 @@ impl State {
             let job = holding.job.clone();
             self.leave_behind(&job, worker, cause);
         }
+        if (pending.call, answer) == (Call::Resume, &Answer::Done) {
+            self.found(&name, worker);
+        }
         pending.call == Call::Clear && *answer == Answer::Done
     }
 
@@ -211,6 +217,9 @@ impl State {
         let gone: Vec<(WorkerId, Holding)> = self.holdings.extract_if(.., gone).collect();
         for (worker, holding) in gone {
             self.leave_behind(&holding.job, worker, "it was removed".into());
+            if let Some(job) = self.jobs.get_mut(&holding.job) {
+                job.group.lose(worker, "was removed");
+            }
             touched.insert(holding.job);
         }
         if let Some((name, job)) = self.jobs.iter().find(|(_, job)| job.all) {
@@ -228,6 +237,10 @@ impl State {
         let mut lost = Vec::new();
         for (worker, holding) in &mut self.holdings {
             touched.insert(holding.job.clone());
+            let job = self.jobs.get_mut(&holding.job);
+            if let Some(job) = job.filter(|_| !engines.answers(*worker)) {
+                job.group.lose(*worker, "did not answer since");
+            }
             if engines.answers(*worker) || !holding.is_doubted(self.jobs.get(&holding.job)) {
                 continue;
             }
@@ -268,6 +281,9 @@ impl State {
         let job = holding.job.clone();
         holding.doubt(&cause, now);
         self.leave_behind(&job, worker, cause.into());
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.group.lose(worker, "is another process since");
+        }
         Some(job)
     }
 
@@ -344,7 +360,7 @@ impl State {
                 continue;
             }
             self.calls += 1;
-            commands.push(holding.begin(call, weights, name, *worker, self.calls));
+            commands.push(holding.begin(call, weights, name, *worker, self.calls, now));
         }
         commands
     }

@@ -3,7 +3,9 @@
 mod bugs;
 mod driven;
 mod edges;
+mod groups;
 mod left;
+mod trainer;
 
 use super::*;
 use std::collections::BTreeMap;
@@ -81,6 +83,10 @@ struct Fleet {
     bug: Option<bugs::Bug>,
     /// Its trainer pauses no engine: treadle does.
     never_pauses: bool,
+    /// Updates that its trainer has begun.
+    rounds: u64,
+    /// The last of them is in parts that no call begins or ends.
+    in_buckets: bool,
     now: Timestamp,
     random: u64,
 }
@@ -121,6 +127,8 @@ impl Fleet {
             faults,
             bug: None,
             never_pauses: false,
+            rounds: 0,
+            in_buckets: false,
             now: Timestamp(0),
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
@@ -173,6 +181,9 @@ impl Fleet {
     }
 
     fn settle(&mut self) {
+        for machine in [&mut self.machine, &mut self.restored] {
+            machine.advance(self.now);
+        }
         self.machine.settle(&self.engines);
         self.restored.settle(&self.engines);
         assert_eq!(

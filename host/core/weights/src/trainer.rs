@@ -1,6 +1,7 @@
 //! What a trainer does to one engine by itself, by the engine's own control protocol.
 
 use serde::{Deserialize, Serialize};
+use treadle_model::Timestamp;
 
 /// A call of a trainer to an engine, as far as it concerns the engine's weights.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -11,8 +12,13 @@ pub enum TrainerCall {
         /// treadle makes the call, because the trainer does not.
         own: bool,
     },
+    /// Join a process group with the trainer and the other engines.
+    Join,
     /// Begin an update that comes in parts.
     Begin,
+    /// treadle begins one for a trainer that does not, because the engine wants that. treadle ends
+    /// it, too, before the resume.
+    BeginOwn,
     /// A part of the weights, or their name.
     Part {
         /// The version's name, if the call has it.
@@ -33,11 +39,24 @@ pub enum TrainerCall {
 }
 
 impl TrainerCall {
+    /// The call's name.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pause { .. } => "pause",
+            Self::Join => "join",
+            Self::Begin | Self::BeginOwn => "begin",
+            Self::Part { .. } => "part",
+            Self::End { .. } => "end",
+            Self::Load { .. } => "load",
+            Self::Resume => "resume",
+        }
+    }
+
     /// The version's name, if the call has it.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Part { name } | Self::End { name } | Self::Load { name } => name.as_deref(),
-            Self::Pause { .. } | Self::Begin | Self::Resume => None,
+            Self::Pause { .. } | Self::Join | Self::Begin | Self::BeginOwn | Self::Resume => None,
         }
     }
 }
@@ -51,6 +70,10 @@ pub enum Extent {
     Nothing,
     /// An update has begun and has not ended.
     Open,
+    /// Parts of an update that no call begins or ends: only the resume shows that it is complete.
+    Parts,
+    /// Parts of an update that its trainer left: it paused the engine again before the resume.
+    Left,
     /// All that the trainer had to send, as far as the calls show.
     All,
 }
@@ -61,10 +84,14 @@ pub enum Extent {
 pub struct Trainer {
     /// Its call that has not ended.
     pub call: Option<TrainerCall>,
+    /// When its last call was made.
+    pub since: Timestamp,
     /// What it has replaced.
     pub extent: Extent,
     /// The engine is to generate again.
     pub resumes: bool,
     /// treadle paused the engine for it.
     pub paused_by_treadle: bool,
+    /// treadle began an update there for it, and has to end it.
+    pub begun_by_treadle: bool,
 }

@@ -9,7 +9,8 @@ impl Holding {
     /// Whether a trainer's calls may have changed the weights.
     pub(crate) fn is_touched(&self) -> bool {
         self.trainer.as_ref().is_some_and(|trainer| {
-            let changes = |call: &TrainerCall| !matches!(call, TrainerCall::Pause { .. });
+            let changes =
+                |call: &TrainerCall| !matches!(call, TrainerCall::Pause { .. } | TrainerCall::Join);
             trainer.extent != Extent::Nothing || trainer.call.as_ref().is_some_and(changes)
         })
     }
@@ -21,6 +22,9 @@ impl Holding {
         match call {
             TrainerCall::Resume => {
                 trainer.resumes = true;
+                if trainer.extent == Extent::Parts {
+                    trainer.extent = Extent::All;
+                }
                 if self.phase == Phase::Paused && is_whole {
                     self.loading = self.held.clone();
                     self.come_to(Phase::Resuming, now);
@@ -32,15 +36,21 @@ impl Holding {
             TrainerCall::Pause { own } => {
                 trainer.resumes = false;
                 trainer.paused_by_treadle = *own;
+                // It begins anew, as one that died after a few parts does.
+                if trainer.extent == Extent::Parts {
+                    trainer.extent = Extent::Left;
+                }
             }
-            TrainerCall::Begin
+            TrainerCall::Join
+            | TrainerCall::Begin
+            | TrainerCall::BeginOwn
             | TrainerCall::Part { .. }
             | TrainerCall::End { .. }
             | TrainerCall::Load { .. } => {}
         }
         // What it was to prove, it need not: the update may go on with another version.
         self.loading = None;
-        trainer.call = Some(call.clone());
+        (trainer.call, trainer.since) = (Some(call.clone()), now);
         // What it is asked meanwhile says nothing about what it will have.
         (self.call, self.ready) = (None, false);
         self.come_to(Phase::Paused, now);
@@ -99,8 +109,11 @@ impl Holding {
                 self.cause = Some(cause.into());
                 Progress::On
             }
-            TrainerCall::Begin | TrainerCall::Load { .. } | TrainerCall::Part { .. }
-                if is_refused && trainer.extent != Extent::All =>
+            TrainerCall::Begin
+            | TrainerCall::BeginOwn
+            | TrainerCall::Load { .. }
+            | TrainerCall::Part { .. }
+                if is_refused && !matches!(trainer.extent, Extent::Parts | Extent::All) =>
             {
                 Progress::On
             }
@@ -111,12 +124,21 @@ impl Holding {
     fn carried_out(&mut self, call: &TrainerCall, weights: &Weights, now: Timestamp) -> Progress {
         let trainer = self.trainer.get_or_insert_default();
         match call {
-            TrainerCall::Pause { .. } | TrainerCall::Resume => return Progress::On,
+            TrainerCall::Pause { .. } | TrainerCall::Join | TrainerCall::Resume => {
+                return Progress::On;
+            }
             TrainerCall::Begin => trainer.extent = Extent::Open,
+            // What it has is as before until the first part, and only a resume shows the last one.
+            TrainerCall::BeginOwn => {
+                trainer.begun_by_treadle = true;
+                trainer.extent = Extent::Parts;
+            }
             TrainerCall::Part { .. } if trainer.extent == Extent::Open => {}
-            TrainerCall::Part { .. } | TrainerCall::Load { .. } => trainer.extent = Extent::All,
+            TrainerCall::Part { .. } => trainer.extent = Extent::Parts,
+            TrainerCall::Load { .. } => trainer.extent = Extent::All,
             TrainerCall::End { .. } => {
                 trainer.extent = Extent::All;
+                trainer.begun_by_treadle = false;
                 self.prove(weights, now);
             }
         }

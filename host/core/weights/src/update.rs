@@ -18,8 +18,13 @@ impl Holding {
         job: &str,
         worker: WorkerId,
         number: u64,
+        since: Timestamp,
     ) -> WeightsCommand {
-        self.call = Some(PendingCall { number, call });
+        self.call = Some(PendingCall {
+            number,
+            call,
+            since,
+        });
         match call {
             Call::Apply => {
                 (self.confirmed, self.checksum) = (false, None);

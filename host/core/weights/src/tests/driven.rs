@@ -1,170 +1,7 @@
 //! Updates that a trainer drives: calls fail, tear, lose answers and stop in the middle.
 
+use super::trainer::{Form, PART, PAUSE, end, failed};
 use super::*;
-
-pub(super) fn end(name: &str) -> TrainerCall {
-    TrainerCall::End {
-        name: Some(name.into()),
-    }
-}
-
-pub(super) const PAUSE: TrainerCall = TrainerCall::Pause { own: false };
-pub(super) const PART: TrainerCall = TrainerCall::Part { name: None };
-
-impl Fleet {
-    pub(super) fn driven(engines: u32) -> Self {
-        Self::new(engines, Faults::None, 7)
-    }
-
-    /// Passes a trainer's call on, as the relay does.
-    pub(super) fn trainer(
-        &mut self,
-        worker: u32,
-        call: &TrainerCall,
-    ) -> Result<Answer, WeightsError> {
-        let worker = WorkerId(worker);
-        self.call(worker, call)?;
-        if *call == TrainerCall::Resume {
-            return Ok(Answer::Done);
-        }
-        let answer = self.obey(worker, call);
-        if self.faults == Faults::Any && self.below(20) == 0 {
-            self.pending.clear();
-            self.daemon(&DaemonEvent::DaemonRestarted);
-        }
-        self.answer(worker, &answer);
-        Ok(answer)
-    }
-
-    /// Passes on a call of a trainer that never pauses: treadle does.
-    pub(super) fn unpaused(
-        &mut self,
-        worker: u32,
-        call: &TrainerCall,
-    ) -> Result<Answer, WeightsError> {
-        match self.trainer(worker, call) {
-            Err(WeightsError::NotPaused(_)) => {}
-            done => return done,
-        }
-        let paused = self.trainer(worker, &TrainerCall::Pause { own: true })?;
-        match paused {
-            Answer::Done => self.trainer(worker, call),
-            failed => Ok(failed),
-        }
-    }
-
-    /// A call is about to be passed on.
-    pub(super) fn call(
-        &mut self,
-        worker: WorkerId,
-        call: &TrainerCall,
-    ) -> Result<(), WeightsError> {
-        let called = WeightsEvent::WeightsRelayed {
-            job: "job".into(),
-            worker,
-            lineage: 0,
-            all: true,
-            call: call.clone(),
-        };
-        self.machine.check(&called, &self.engines)?;
-        self.event(&called);
-        Ok(())
-    }
-
-    pub(super) fn answer(&mut self, worker: WorkerId, answer: &Answer) {
-        self.event(&WeightsEvent::WeightsRelayEnded {
-            job: "job".into(),
-            worker,
-            answer: answer.clone(),
-        });
-    }
-
-    /// What an engine does with a trainer's call: parts make a mixture until their end.
-    fn obey(&mut self, worker: WorkerId, call: &TrainerCall) -> Answer {
-        let cause = || Box::from("as scripted");
-        let (dice, nonce) = (self.below(100), self.below(u64::MAX));
-        let dice = if self.faults == Faults::Any { dice } else { 99 };
-        let engine = self.engines.get_mut(&worker).expect("is there");
-        if !engine.up || dice < 4 {
-            return Answer::Refused { cause: cause() };
-        }
-        let is_open = matches!(engine.content, Content::Torn(_));
-        match call {
-            TrainerCall::Pause { .. } => engine.paused = true,
-            _ if dice < 8 => return Answer::Failed { cause: cause() },
-            TrainerCall::Begin => engine.content = Content::Torn(nonce),
-            TrainerCall::Part { .. } | TrainerCall::End { .. } if !is_open => {
-                return Answer::Failed { cause: cause() };
-            }
-            TrainerCall::Part { .. } | TrainerCall::Resume => {}
-            TrainerCall::Load { .. } if dice < 12 => {
-                engine.content = Content::Torn(nonce);
-                engine.name = call.name().unwrap_or_default().into();
-                return Answer::Failed { cause: cause() };
-            }
-            TrainerCall::End { name } | TrainerCall::Load { name } => {
-                let name = name.clone().unwrap_or_else(|| engine.name.clone());
-                engine.content = Content::Whole(name.clone());
-                engine.name = name;
-            }
-        }
-        if dice < 16 {
-            return Answer::Failed { cause: cause() };
-        }
-        Answer::Done
-    }
-
-    /// A whole update by the calls of vLLM or those of SGLang, at the engines that stand it.
-    /// Whoever drives it may stop in the middle.
-    pub(super) fn round(&mut self, name: &str, in_parts: bool) {
-        let mut steps = if in_parts {
-            vec![PAUSE, TrainerCall::Begin, PART, PART, end(name)]
-        } else {
-            let name = Some(name.into());
-            vec![PAUSE, TrainerCall::Load { name }]
-        };
-        if self.never_pauses {
-            steps.remove(0);
-        }
-        let gives_up = self.faults == Faults::Any && self.below(4) == 0;
-        let stops_at = if gives_up {
-            self.below(steps.len() as u64 + 1) as usize
-        } else {
-            usize::MAX
-        };
-        let mut able: BTreeSet<u32> = self.engines.keys().map(|worker| worker.0).collect();
-        for (at, step) in steps.iter().enumerate() {
-            if at == stops_at {
-                return;
-            }
-            for worker in able.clone() {
-                let done = match step {
-                    TrainerCall::Begin | TrainerCall::Load { .. } if self.never_pauses => {
-                        self.unpaused(worker, step)
-                    }
-                    _ => self.trainer(worker, step),
-                };
-                let is_done = matches!(done, Ok(Answer::Done));
-                // A pause may be repeated.
-                if !is_done && *step != PAUSE {
-                    able.remove(&worker);
-                }
-            }
-            self.go_on();
-        }
-        // Trainers resume all, also what failed.
-        for worker in self.engines.keys().copied().collect::<Vec<_>>() {
-            let _ = self.trainer(worker.0, &TrainerCall::Resume);
-        }
-    }
-
-    pub(super) fn has(&self, worker: u32, name: &str) -> bool {
-        let holding = self.holding(worker);
-        let held = holding.held.as_ref();
-        let holds = holding.phase == Phase::Held && held.is_some_and(|held| *held.name == *name);
-        holds && !self.is_fenced(worker)
-    }
-}
 
 fn survive(seed: u64) {
     let mut fleet = Fleet::new(2 + u32::try_from(seed % 3).expect("few"), Faults::Any, seed);
@@ -172,8 +9,8 @@ fn survive(seed: u64) {
     let mut next = 1;
     for _ in 0..60 {
         if fleet.below(8) == 0 {
-            let in_parts = fleet.below(2) == 0;
-            fleet.round(&format!("v{next}"), in_parts);
+            let form = fleet.form();
+            fleet.round(&format!("v{next}"), form);
             next += 1;
         }
         if fleet.below(8) == 0 {
@@ -187,9 +24,19 @@ fn survive(seed: u64) {
     }
     fleet.notice(&Notice::WorkersChanged);
     // Engines may have restarted, and nobody noticed yet.
-    for _ in 0..2 {
+    let first = if seed.is_multiple_of(2) {
+        Form::Begun
+    } else {
+        Form::Whole
+    };
+    let second = if seed.is_multiple_of(3) && !fleet.never_pauses {
+        Form::Buckets
+    } else {
+        first
+    };
+    for form in [first, second] {
         (0..40).for_each(|_| fleet.go_on());
-        fleet.round(&format!("v{next}"), seed.is_multiple_of(2));
+        fleet.round(&format!("v{next}"), form);
         next += 1;
     }
     let name = format!("v{}", next - 1);
@@ -261,7 +108,7 @@ fn a_torn_engine_does_not_resume_and_the_others_do() {
     assert!(fleet.is_fenced(1) && fleet.job().update.is_none());
     let last = fleet.job().last.as_ref().expect("ended");
     assert_eq!((last.held, last.behind.len()), (1, 1));
-    fleet.round("2", true);
+    fleet.round("2", Form::Begun);
     fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
 }
 
@@ -327,7 +174,7 @@ fn a_version_without_a_name_has_the_one_that_engines_report() {
 #[test]
 fn an_engine_that_restarts_waits_for_its_trainer() {
     let mut fleet = Fleet::driven(2);
-    fleet.round("1", false);
+    fleet.round("1", Form::Whole);
     fleet.run_until(|fleet| fleet.has(0, "1") && fleet.has(1, "1"));
     let engine = fleet.engines.get_mut(&WorkerId(0)).expect("is there");
     engine.up = false;
@@ -344,13 +191,8 @@ fn an_engine_that_restarts_waits_for_its_trainer() {
         fleet.notice(&Notice::WorkersChanged);
     }
     fleet.run_until(|fleet| fleet.has(1, "1"));
-    fleet.round("2", true);
+    fleet.round("2", Form::Begun);
     fleet.run_until(|fleet| fleet.has(0, "2") && fleet.has(1, "2"));
-}
-
-pub(super) fn failed() -> Answer {
-    let cause = "no answer within 600 s".into();
-    Answer::Failed { cause }
 }
 
 /// Some engines crash if a request is aborted while they are paused.
@@ -428,7 +270,7 @@ fn a_call_that_outlives_its_update_ends_before_the_next_one_begins() {
     assert_eq!(refused, Err(WeightsError::Calls(worker)));
     fleet.answer(worker, &Answer::Done);
     assert_eq!(fleet.holding(0).phase, Phase::Torn);
-    fleet.round("2", false);
+    fleet.round("2", Form::Whole);
     fleet.run_until(|fleet| fleet.has(0, "2"));
 }
 
@@ -443,7 +285,7 @@ fn a_call_that_outlives_its_job_leaves_no_engine_waiting_for_its_answer() {
     fleet.call(worker, &load).expect("is paused");
     fleet.event(&WeightsEvent::WeightsReleased { job: "job".into() });
     fleet.answer(worker, &Answer::Done);
-    fleet.round("2", false);
+    fleet.round("2", Form::Whole);
     fleet.run_until(|fleet| fleet.has(0, "2"));
 }
 
@@ -451,7 +293,7 @@ fn a_call_that_outlives_its_job_leaves_no_engine_waiting_for_its_answer() {
 #[test]
 fn a_trainer_can_load_the_version_that_its_run_begins_with() {
     let mut fleet = Fleet::driven(1);
-    fleet.round("0", false);
+    fleet.round("0", Form::Whole);
     fleet.run_until(|fleet| fleet.has(0, "0"));
     assert_eq!(fleet.job().serving.as_ref().expect("serves").version, 0);
 }
