@@ -21,6 +21,8 @@ pub struct CapturedVersion {
     pub named: BTreeMap<Box<str>, u64>,
     /// Which prompts its job wants to continue captured answers.
     pub history: History,
+    /// The model that its job trains, if it says so.
+    pub model: Option<Box<str>>,
 }
 
 /// Why it is not known which version sampled a step.
@@ -74,11 +76,12 @@ impl Core {
             of_job.serving.iter().chain(update).chain(last)
         });
         let known = of_job.filter(own).chain(held.iter().copied());
-        let JobSettings { history, .. } = found.settings;
+        let JobSettings { history, model, .. } = &found.settings;
         Some(CapturedVersion {
             lineage: found.lineage,
             version: found.version,
-            history,
+            history: *history,
+            model: model.clone(),
             held: held.iter().map(|weights| weights.version).collect(),
             named: known
                 .map(|weights| (weights.name.clone(), weights.version))

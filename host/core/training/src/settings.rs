@@ -164,12 +164,6 @@ impl JobSettings {
         self
     }
 
-    /// Whether requests that name this model, or none, are sampled by another model than the job's.
-    pub fn is_other_model(&self, named: Option<&str>) -> bool {
-        let own = self.model.as_deref();
-        own.zip(named).is_some_and(|(own, named)| own != named)
-    }
-
     /// Whether a member needs a sample before its group is ready.
     pub fn captured(&self) -> bool {
         self.capture == Capture::Tokens

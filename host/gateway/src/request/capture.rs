@@ -18,13 +18,12 @@ use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 use treadle_auth::Principal;
 use treadle_core::training::{self, MemberRef};
 use treadle_core::{CapturedVersion, ServedVersions};
 use treadle_model::{EngineKind, StepId, WorkerId};
 use treadle_samples::{CallFacts, Output, Span, places_of_media};
-use treadle_scheduler::{Dispatch, DriverHandle};
+use treadle_scheduler::Dispatch;
 use treadle_wire::{
     Endpoint, LogprobKind, Shown, SseError, SseScanner, StreamUsage, TokenReader, TokenRequest,
 };
@@ -48,7 +47,7 @@ pub(super) struct Capture {
     engine: EngineKind,
     media: Vec<String>,
     /// The model that the request names, if it is another one than the job's.
-    other_model: JoinHandle<Option<String>>,
+    other_model: Option<String>,
     reader: TokenReader,
     /// Of a job whose history is fed as it was sampled.
     history: Option<History>,
@@ -94,7 +93,8 @@ pub(super) async fn capture_of(
             return None;
         }
     };
-    let member_job = member.job.clone();
+    let (own, named) = (begun.model.as_deref(), call.head.model.as_deref());
+    let other_model = named.filter(|named| own.is_some_and(|own| own != *named));
     Some(Capture {
         captures: captures.clone(),
         member,
@@ -105,11 +105,7 @@ pub(super) async fn capture_of(
         slot: dispatch.slot,
         engine: dispatch.engine,
         media: media_of(&call.body),
-        other_model: tokio::spawn(other_model(
-            driver.clone(),
-            member_job,
-            call.head.model.as_deref().map(str::to_owned),
-        )),
+        other_model: other_model.map(str::to_owned),
         reader: asked.reader,
         history,
         app: call.app.clone(),
@@ -195,11 +191,10 @@ impl Capture {
         }
     }
 
-    async fn kept(mut self) -> Result<(), String> {
+    async fn kept(self) -> Result<(), String> {
         let served = self.served().await;
-        let other_model = (&mut self.other_model).await.ok().flatten();
         // The weights of another model have no version of the job's.
-        let served = other_model.is_none().then_some(served);
+        let served = self.other_model.is_none().then_some(served);
         let bounds = served.as_ref().map(ServedVersions::bounds).transpose();
         let bounds = bounds.map_err(|error| error.to_string())?;
         let version = bounds.map_or(0, |bounds| bounds.oldest);
@@ -248,7 +243,7 @@ impl Capture {
                 media: self.media,
                 places: places.unwrap_or_default(),
                 engine: self.engine.to_string(),
-                other_model: other_model.unwrap_or_default(),
+                other_model: self.other_model.unwrap_or_default(),
                 logprobs: kind.unwrap_or(LogprobKind::Unknown).name().to_owned(),
                 text: text.unwrap_or_default(),
                 history: String::new(),
@@ -289,16 +284,6 @@ fn hold(
         let context = [&*call.prompt, &*output.ids].concat();
         captures.held.put(&key_of(member), said, context);
     }
-}
-
-/// The model that a request names, if it is another one than that of its job.
-async fn other_model(driver: DriverHandle, job: Box<str>, named: Option<String>) -> Option<String> {
-    let named = named?;
-    let read = driver.training(move |state| {
-        let settings = &state.jobs.get(&job)?.settings;
-        settings.is_other_model(Some(&named)).then_some(named)
-    });
-    read.await.ok().flatten()
 }
 
 fn write(shown: &Shown, event: &[u8], out: &mut Vec<u8>) {
