@@ -57,7 +57,7 @@ test: ## Check format and lints, run all tests; the time of each phase is printe
 
 .PHONY: evidence
 evidence: guests ## Run the tests of the benchmarks and check dependencies: for every night
-	$(CARGO) nextest run --locked --package treadle-bench --lib --bins
+	$(CARGO) nextest run --locked --package treadle-bench --package treadle-systems --lib --bins
 	@scripts/check-dependencies.sh
 
 .PHONY: screenshots
