@@ -58,7 +58,8 @@ pub(crate) enum Answer {
     Answered {
         status: StatusCode,
         output: Vec<u8>,
-        /// For status 429, the time after which it may be sent again; 0 if not specified.
+        /// For status 429, the time after which it may be sent again; 0 if not specified. For 503,
+        /// that time if it is specified.
         retry_after: Option<Span>,
     },
     /// No response in time.
@@ -126,11 +127,10 @@ impl Requests {
             ) => return Answer::Failed(cause),
         };
         let status = answer.status();
-        let is_refusal = status == StatusCode::TOO_MANY_REQUESTS;
-        let retry_after = is_refusal.then(|| {
-            let wait = treadle_http::retry_after(answer.headers());
-            Span::from_micros(wait.as_micros() as u64)
-        });
+        let wait = treadle_http::retry_after(answer.headers());
+        let is_told = status == StatusCode::TOO_MANY_REQUESTS
+            || (status == StatusCode::SERVICE_UNAVAILABLE && !wait.is_zero());
+        let retry_after = is_told.then(|| Span::from_micros(wait.as_micros() as u64));
         match take(answer.into_body(), self.output_bytes_max).await {
             Ok(output) => Answer::Answered {
                 status,

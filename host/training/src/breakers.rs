@@ -1,5 +1,5 @@
 //! Circuit breakers: a judge that fails again and again is asked nothing for a while, and then by
-//! one reward only.
+//! one reward only. One that says when to ask again is asked then.
 
 use crate::waits::Waiting;
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use tokio::time::Instant;
 const FAILURES_MAX: u32 = 8;
 /// For how long.
 const PAUSE: Duration = Duration::from_mins(1);
+/// Longest pause that a judge may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(10);
 /// How often a reward looks whether the one that asks again was answered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -64,11 +66,14 @@ impl Breakers {
         };
         let mut jobs = self.jobs();
         let known = jobs.get_mut(job).filter(|known| *known.judge == *judge);
-        let Some(known) = known.filter(|known| known.is_open()) else {
+        let Some(known) = known else {
             return Ok(permit);
         };
         if now < known.until {
             return Err((known.until - now).min(LOOK_EVERY));
+        }
+        if !known.is_open() {
+            return Ok(permit);
         }
         if std::mem::replace(&mut known.is_probed, true) {
             return Err(LOOK_EVERY);
@@ -80,7 +85,8 @@ impl Breakers {
     /// What is said of a job whose judge is left in peace.
     pub(crate) fn waiting(&self, job: &str, now: Instant) -> Option<Waiting> {
         let jobs = self.jobs();
-        let known = jobs.get(job).filter(|known| known.is_open())?;
+        let known = jobs.get(job);
+        let known = known.filter(|known| known.is_open() || now < known.until)?;
         let (failures, cause) = (known.failures, &known.cause);
         let left = known.until.saturating_duration_since(now).as_secs_f64();
         Some(Waiting {
@@ -88,7 +94,7 @@ impl Breakers {
             waits_for: "judge",
             message: format!(
                 "rewards wait: what computes them failed {failures} times in a row ({cause}); it \
-                 is asked again in {} s, by one reward first",
+                 is asked again in {} s",
                 left.ceil()
             ),
         })
@@ -113,8 +119,8 @@ impl Permit<'_> {
         }
     }
 
-    /// The judge failed.
-    pub(crate) fn failed(self, cause: &str, now: Instant) {
+    /// The judge failed, and may have said when to ask again.
+    pub(crate) fn failed(self, cause: &str, retry_after: Option<Duration>, now: Instant) {
         let mut jobs = self.breakers.jobs();
         let fresh = || Breaker {
             judge: self.judge.clone(),
@@ -133,6 +139,9 @@ impl Permit<'_> {
         // Calls that were under way when it was closed do not put it off.
         if self.is_probe || known.failures == FAILURES_MAX {
             known.until = now + PAUSE;
+        }
+        if let Some(wait) = retry_after {
+            known.until = known.until.max(now + wait.min(RETRY_AFTER_MAX));
         }
     }
 }
@@ -154,12 +163,14 @@ mod tests {
     fn failing(breakers: &Breakers, times: u32, now: Instant) {
         for _ in 0..times {
             let permit = breakers.permit("j", "one", now).ok();
-            permit.expect("it may be asked").failed("status 503", now);
+            permit
+                .expect("it may be asked")
+                .failed("status 503", None, now);
         }
     }
 
-    #[tokio::test]
-    async fn after_failures_in_a_row_one_reward_asks_again() {
+    #[test]
+    fn after_failures_in_a_row_one_reward_asks_again() {
         let (breakers, now) = (Breakers::default(), Instant::now());
         failing(&breakers, FAILURES_MAX - 1, now);
         assert_eq!(breakers.waiting("j", now), None);
@@ -169,7 +180,7 @@ mod tests {
         assert!(breakers.permit("j", "other", now).is_ok(), "another judge");
         assert!(breakers.permit("k", "one", now).is_ok(), "of another job");
         let later = now + PAUSE / 2;
-        late.failed("status 500", later);
+        late.failed("status 500", None, later);
         let waiting = breakers.waiting("j", later).expect("it is shown").message;
         assert!(
             waiting.contains("9 times in a row (status 500)"),
@@ -181,7 +192,7 @@ mod tests {
         assert!(breakers.permit("j", "one", due).is_err(), "one only");
         drop(probe);
         let probe = breakers.permit("j", "one", due).expect("that one gave up");
-        probe.failed("status 503", due);
+        probe.failed("status 503", None, due);
         assert!(breakers.permit("j", "one", due).is_err());
         let due = due + PAUSE;
         let probe = breakers.permit("j", "one", due).expect("it is time again");
@@ -191,8 +202,28 @@ mod tests {
         assert!(first.is_ok() && second.is_ok(), "it works again");
     }
 
-    #[tokio::test]
-    async fn an_answer_in_between_counts_from_the_start() {
+    #[test]
+    fn a_judge_is_asked_again_when_it_says() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        let wait = Duration::from_secs(7);
+        let permit = breakers.permit("j", "one", now).ok();
+        let permit = permit.expect("it may be asked");
+        permit.failed("status 429", Some(wait), now);
+        assert!(breakers.permit("j", "one", now).is_err());
+        let waiting = breakers.waiting("j", now).expect("it is shown").message;
+        assert!(
+            waiting.contains("1 times in a row (status 429)"),
+            "{waiting}"
+        );
+        assert!(waiting.contains("again in 7 s"), "{waiting}");
+        let due = now + wait;
+        let all = [(); 2].map(|()| breakers.permit("j", "one", due).is_ok());
+        assert_eq!(all, [true, true], "and by all");
+        assert_eq!(breakers.waiting("j", due), None);
+    }
+
+    #[test]
+    fn an_answer_in_between_counts_from_the_start() {
         let (breakers, now) = (Breakers::default(), Instant::now());
         failing(&breakers, FAILURES_MAX - 1, now);
         breakers.permit("j", "one", now).expect("it may").answered();

@@ -391,19 +391,20 @@ pub(crate) async fn declare_by_name(
     caller: &Caller,
     job: &JobName,
 ) -> Result<(), Response> {
-    let is_known = async || {
-        let inside = job.inside.clone();
-        let read = app.read(move |state| state.jobs.contains_key(&inside));
-        read.await
-    };
-    if is_known().await? {
+    if is_declared(app, job).await? {
         return Ok(());
     }
     let _declaring = app.declaring.lock().await;
-    if is_known().await? {
+    if is_declared(app, job).await? {
         return Ok(());
     }
     put_on_record(app, caller, job, JobSettings::default(), json!({})).await
+}
+
+async fn is_declared(app: &TrainingApp, job: &JobName) -> Result<bool, Response> {
+    let inside = job.inside.clone();
+    let read = app.read(move |state| state.jobs.contains_key(&inside));
+    read.await
 }
 
 async fn put_on_record(

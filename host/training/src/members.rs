@@ -349,7 +349,7 @@ fn digest_of_sample(
     named: Option<&str>,
 ) -> Result<Option<String>, Response> {
     let found = checked.map(|checked| digest_text(&digest(&checked.sequences)));
-    let Some(named) = named.filter(|named| found.as_deref() != Some(named)) else {
+    let Some(named) = named.filter(|named| found.as_deref() != Some(*named)) else {
         return Ok(found);
     };
     let message = match found {

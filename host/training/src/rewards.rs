@@ -84,8 +84,8 @@ enum Verdict {
     Given(Scores),
     /// treadle could not ask now.
     Later(String),
-    /// What computes it failed; it may work later.
-    Broken(String),
+    /// What computes it failed; it may work later, and may have said when.
+    Broken(String, Option<Duration>),
     Failed(String),
     /// The daemon stops.
     Over,
@@ -121,7 +121,7 @@ impl Judges {
                             let fits = question.check(&scores);
                             fits.map_or_else(Scores::Failed, |()| scores)
                         }
-                        Verdict::Later(cause) | Verdict::Broken(cause)
+                        Verdict::Later(cause) | Verdict::Broken(cause, _)
                             if attempt < ATTEMPTS_MAX =>
                         {
                             tracing::debug!(
@@ -135,9 +135,9 @@ impl Judges {
                             pause = (2 * pause).min(PAUSE_MAX);
                             continue;
                         }
-                        Verdict::Failed(cause) | Verdict::Later(cause) | Verdict::Broken(cause) => {
-                            Scores::Failed(cause)
-                        }
+                        Verdict::Failed(cause)
+                        | Verdict::Later(cause)
+                        | Verdict::Broken(cause, _) => Scores::Failed(cause),
                     };
                     return self.give(&question, &scores).await;
                 }
@@ -148,7 +148,7 @@ impl Judges {
                         cause,
                         "a reward can't be asked for yet"
                     );
-                    drop(judging);
+                    drop((judging, permit));
                     tokio::time::sleep(pause).await;
                     pause = (2 * pause).min(PAUSE_MAX);
                 }
@@ -216,7 +216,7 @@ impl Judges {
                 Some(scores) => Verdict::Given(scores),
                 None => Verdict::Failed(format!("{} gave no totals", asked.policy)),
             },
-            Err(error) => Verdict::Broken(error.to_string()),
+            Err(error) => Verdict::Broken(error.to_string(), None),
         }
     }
 }
@@ -225,7 +225,7 @@ impl Judges {
 fn tell(permit: Permit<'_>, verdict: &Verdict) {
     match verdict {
         Verdict::Given(_) | Verdict::Failed(_) => permit.answered(),
-        Verdict::Broken(cause) => permit.failed(cause, Instant::now()),
+        Verdict::Broken(cause, after) => permit.failed(cause, *after, Instant::now()),
         Verdict::Later(_) | Verdict::Over => drop(permit),
     }
 }
@@ -288,7 +288,7 @@ async fn by_action(
             };
             match judged(&row, &output) {
                 Ok(Ok(scores)) => Verdict::Given(scores),
-                Ok(Err(cause)) => Verdict::Broken(cause),
+                Ok(Err(cause)) => Verdict::Broken(cause, actions.retry_after(admitted.action)),
                 Err(cause) => Verdict::Failed(cause),
             }
         }

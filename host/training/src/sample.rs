@@ -121,8 +121,8 @@ impl Checked {
         let ranges = sequences.iter().flat_map(|scored| &scored.sequence.sampled);
         let tokens = ranges.map(|range| range.end - range.start).sum::<usize>() as u64;
         if tokens == 0 {
-            let is_foreign = |(_, why): &(u64, Exclusion)| *why == Exclusion::Foreign;
-            let foreign = assembly.excluded.iter().filter(|e| is_foreign(e)).count();
+            let others = assembly.excluded.iter();
+            let foreign = others.filter(|(_, why)| *why == Exclusion::Foreign).count();
             return Err(if foreign > 0 {
                 format!(
                     "the sample has no token to train: other models sampled {foreign} of its \

@@ -127,20 +127,23 @@ async fn streams_of_both_apis_are_captured() {
         let answered = sent(client, path, &body);
         stream(chat_of(&mut engine).await).await;
         let events = events(answered).await;
-        let (text, usage) = match path {
-            MESSAGES => {
-                let last = events.iter().find(|e| e["type"] == "message_delta");
-                let usage = last.map(|event| event["usage"].clone());
-                let text = texts(&events, "content_block_delta", "/delta/text");
-                (text, usage)
-            }
-            _ => {
-                let last = events.iter().find(|e| e["type"] == "response.completed");
-                let usage = last.map(|event| event["response"]["usage"].clone());
-                let text = texts(&events, "response.output_text.delta", "/delta");
-                (text, usage)
-            }
+        let (kind, delta, end, usage_at) = match path {
+            MESSAGES => (
+                "content_block_delta",
+                "/delta/text",
+                "message_delta",
+                "/usage",
+            ),
+            _ => (
+                "response.output_text.delta",
+                "/delta",
+                "response.completed",
+                "/response/usage",
+            ),
         };
+        let text = texts(&events, kind, delta);
+        let usage = events.iter().find(|event| event["type"] == end);
+        let usage = usage.and_then(|event| event.pointer(usage_at));
         assert_eq!(text, "ab", "{path}: {events:?}");
         let usage = usage.expect("the end is told");
         assert_eq!(usage["output_tokens"], 3, "{path}");

@@ -229,7 +229,9 @@ impl Attempt {
             Err(error) => return AttemptEnd::failed(error.to_string()),
         };
         match self.exchange(&server, message).await {
-            Ok((_, _, Some(retry_after))) if request.quota.is_some() => {
+            Ok((Outcome::Exited { code: 429 }, _, Some(retry_after)))
+                if request.quota.is_some() =>
+            {
                 AttemptEnd::Refused(retry_after)
             }
             Ok((outcome, output, _)) => AttemptEnd::Over(outcome, output),
@@ -237,8 +239,8 @@ impl Attempt {
         }
     }
 
-    /// Sends a request; returns its outcome and response, and, if a quota was exceeded, the time
-    /// after which it may be sent again.
+    /// Sends a request; returns its outcome and response, and the time after which it may be sent
+    /// again, if the server says that.
     async fn exchange(
         mut self,
         server: &Server,
@@ -258,6 +260,9 @@ impl Attempt {
                 retry_after,
             } => {
                 let code = i32::from(status.as_u16());
+                if let Some(wait) = retry_after {
+                    self.parts.lock().pause(self.id.action, wait);
+                }
                 Ok((Outcome::Exited { code }, output, retry_after))
             }
             Answer::TimedOut => Err(Outcome::TimedOut),

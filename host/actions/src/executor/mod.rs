@@ -6,7 +6,7 @@ mod process;
 mod recovery;
 mod sandbox;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +28,8 @@ use crate::services::{InstanceContext, ServiceHost, ServiceSpec};
 
 /// Most supervisors that are started in advance.
 const WARM_MAX: usize = 16;
+/// Actions whose servers said when to ask again, that are remembered.
+const PAUSES_MAX: usize = 1_024;
 
 /// An attempt to execute, with its resources.
 #[derive(Clone, Debug)]
@@ -103,7 +105,18 @@ struct State {
     expected: BTreeMap<String, oneshot::Sender<Hold>>,
     /// Attempts that have a marker or will have one.
     held: BTreeSet<AttemptId>,
+    /// Actions whose servers said when to ask again, the latest last.
+    pauses: VecDeque<(ActionId, Span)>,
     is_shut_down: bool,
+}
+
+impl State {
+    fn pause(&mut self, action: ActionId, wait: Span) {
+        if self.pauses.len() >= PAUSES_MAX {
+            self.pauses.pop_front();
+        }
+        self.pauses.push_back((action, wait));
+    }
 }
 
 impl Executor {
@@ -265,6 +278,14 @@ impl Executor {
         self.0.services.stop_all().await;
         self.0.supervisors.close().await;
         self.0.markers.release();
+    }
+
+    /// After how long its server wants an action to be sent again, if it said so lately.
+    pub fn retry_after(&self, action: ActionId) -> Option<Span> {
+        let state = self.0.lock();
+        let mut pauses = state.pauses.iter().rev();
+        let told = pauses.find(|(of, _)| *of == action);
+        told.map(|(_, wait)| *wait)
     }
 
     /// Number of running attempts.

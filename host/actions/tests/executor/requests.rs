@@ -66,6 +66,15 @@ async fn a_quota_refusal_does_not_end_an_action() {
     }
     let ended = stage.run(get(&server.url("/"))).await;
     assert_eq!(ended, (exited(429), "later".to_owned()), "of no quota");
+    let busy = Server::answering("503 Busy", "Retry-After: 9\r\n", "later").await;
+    let mut stage = reaching(&[&busy.address.to_string()]).await;
+    let body = json!({ "http": { "url": busy.url("/"), "quota": "search" } });
+    stage.start_with(&body, |order| order.action = ActionId(8));
+    let ended = stage.end().await;
+    assert_eq!(ended, (exited(503), "later".to_owned()), "no quota says so");
+    let told = stage.executor.retry_after(ActionId(8));
+    assert_eq!(told, Some(Span::from_secs(9)));
+    assert_eq!(stage.executor.retry_after(ActionId(7)), None);
     stage.executor.shutdown().await;
 }
 

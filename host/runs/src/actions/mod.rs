@@ -125,6 +125,13 @@ impl Actions {
         self.put(tenant, submission, written).await
     }
 
+    /// After how long the server of an action that ended lately wants to be asked again, if it said
+    /// so.
+    pub fn retry_after(&self, action: ActionId) -> Option<Duration> {
+        let told = self.executor.retry_after(action)?;
+        Some(Duration::from_micros(told.micros()))
+    }
+
     /// The nodes, if the daemon accepts any.
     pub fn nodes(&self) -> Option<&Arc<Nodes>> {
         self.nodes.as_ref()
