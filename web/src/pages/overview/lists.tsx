@@ -3,7 +3,8 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { memory, workers } from "../../api/queries";
 import type { WorkerView } from "../../api/types";
-import { count, percent, short } from "../../format/number";
+import { count, percent, plural, short } from "../../format/number";
+import { type Endpoint, endpointsOf, loadOf } from "../../model/endpoints";
 import { USES } from "../../model/states";
 import { Meter } from "../../ui/Meter";
 import { Command, Empty, Failure, Loading, Panel } from "../../ui/Panel";
@@ -60,37 +61,69 @@ function WorkerList({ workers }: { workers: WorkerView[] }) {
             </tr>
           </thead>
           <tbody>
-            {workers.map((worker) => (
-              <tr key={worker.id}>
-                <td className="nowrap">
-                  <Link to="/workers" search={{ worker: worker.id }}>
-                    worker {worker.id}
-                  </Link>{" "}
-                  {worker.is_healthy ? null : <Badge tone="bad">lost</Badge>}
-                  {stateOf(worker) === "active" ? null : <StateBadge worker={worker} />}
-                </td>
-                <td className="wide-cell">
-                  <Meter
-                    label={`KV memory of worker ${worker.id}`}
-                    total={worker.capacity_tokens ?? null}
-                    parts={memoryParts(data?.workers.find((one) => one.id === worker.id))}
-                  />
-                </td>
-                <td className="num" title={`${count(worker.used_tokens)} tokens`}>
-                  {worker.capacity_tokens
-                    ? percent(worker.used_tokens / worker.capacity_tokens)
-                    : short(worker.used_tokens)}
-                </td>
-                <td className="num">{count(worker.load)}</td>
-                {tellCached ? (
-                  <td className="num wide-only">{percent(hitRateOf(worker))}</td>
-                ) : null}
-              </tr>
+            {endpointsOf(workers).map((endpoint) => (
+              <EndpointRow
+                key={endpoint.address}
+                endpoint={endpoint}
+                report={data}
+                tellCached={tellCached}
+              />
             ))}
           </tbody>
         </table>
       </div>
     </Panel>
+  );
+}
+
+interface RowProps {
+  endpoint: Endpoint;
+  report: Parameters<typeof memoryParts>[0];
+  tellCached: boolean;
+}
+
+/** An engine, with all of its ranks. */
+function EndpointRow({ endpoint, report, tellCached }: RowProps) {
+  const { ranks } = endpoint;
+  const { used, capacity, steps, imbalance } = loadOf(endpoint);
+  const [first] = ranks;
+  if (!first) return null;
+  const name = `worker ${first.id}`;
+  const lost = ranks.filter((rank) => !rank.is_healthy).length;
+  const resting = ranks.find((rank) => stateOf(rank) !== "active");
+  return (
+    <tr>
+      <td className="nowrap">
+        <Link to="/workers" search={{ worker: first.id }}>
+          {name}
+        </Link>{" "}
+        {ranks.length > 1 ? (
+          <span className="dim">and {plural(ranks.length - 1, "more rank")} </span>
+        ) : null}
+        {lost > 0 ? (
+          <Badge tone="bad">{lost < ranks.length ? `${lost} lost` : "lost"}</Badge>
+        ) : null}
+        {resting ? <StateBadge worker={resting} /> : null}
+      </td>
+      <td className="wide-cell">
+        <Meter label={`KV memory of ${name}`} total={capacity} parts={memoryParts(report, ranks)} />
+      </td>
+      <td className="num" title={`${count(used)} tokens`}>
+        {capacity ? percent(used / capacity) : short(used)}
+        {ranks.length > 1 && imbalance !== null ? (
+          <div
+            className="dim nowrap"
+            title="Tokens of the fullest rank, divided by the mean of all"
+          >
+            fullest {imbalance.toFixed(2)}×
+          </div>
+        ) : null}
+      </td>
+      <td className="num">{count(steps)}</td>
+      {tellCached ? (
+        <td className="num wide-only">{ranks.length > 1 ? "–" : percent(hitRateOf(first))}</td>
+      ) : null}
+    </tr>
   );
 }
 

@@ -1,8 +1,11 @@
 // Which version each engine of a job holds, and why one gets no steps.
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { workers } from "../../api/queries";
 import type { HoldingView, JobWeights } from "../../api/types";
 import { count, plural } from "../../format/number";
 import { sentence } from "../../format/text";
+import { sameEngine } from "../../model/endpoints";
 import { phaseOf, reasonOf, versionText, versionToken } from "../../model/weights";
 import { Panel } from "../../ui/Panel";
 import { StateMark } from "../../ui/State";
@@ -12,12 +15,12 @@ import { Text } from "../../ui/Text";
 const SHOWN_MAX = 100;
 
 export function Engines({ weights }: { weights: JobWeights }) {
-  const { workers, serving, update } = weights;
-  const sorted = workers.toSorted(
+  const { workers: engines, serving, update } = weights;
+  const sorted = engines.toSorted(
     (a, b) => Number(b.fenced) - Number(a.fenced) || a.worker - b.worker,
   );
   const shown = sorted.slice(0, SHOWN_MAX);
-  const fenced = workers.filter((one) => one.fenced).length;
+  const fenced = engines.filter((one) => one.fenced).length;
   return (
     <Panel
       title="Engines"
@@ -25,12 +28,12 @@ export function Engines({ weights }: { weights: JobWeights }) {
         <>
           {serving ? `${versionText(serving)} is in service` : "no version is in service"}
           {update ? `; ${versionText(update.weights)} is being loaded (${stageText(update)})` : ""}
-          {`; ${count(fenced)} of ${plural(workers.length, "engine")} fenced`}
+          {`; ${count(fenced)} of ${plural(engines.length, "engine")} fenced`}
         </>
       }
-      flush={workers.length > 0}
+      flush={engines.length > 0}
     >
-      {workers.length === 0 ? (
+      {engines.length === 0 ? (
         <p className="soft">
           None. Engines are the job's as they come: treadle workers add http://gpu-1:8000
         </p>
@@ -71,12 +74,16 @@ function stageText({ stage, rolling }: NonNullable<JobWeights["update"]>): strin
 function Row({ holding, weights }: { holding: HoldingView; weights: JobWeights }) {
   const { state, label } = phaseOf(holding);
   const reason = reasonOf(holding, weights);
+  const all = useQuery(workers).data?.workers ?? [];
+  const own = all.find(({ id }) => id === String(holding.worker));
+  const ranks = own ? sameEngine(own, all).length : 1;
   return (
     <tr>
       <td className="nowrap">
         <Link to="/workers" search={{ worker: String(holding.worker) }}>
           worker {holding.worker}
         </Link>
+        {ranks > 1 ? <span className="dim"> and {plural(ranks - 1, "more rank")}</span> : null}
       </td>
       <td className="nowrap">
         <Version weights={holding.held} />

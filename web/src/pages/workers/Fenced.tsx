@@ -6,10 +6,10 @@ import { trainingJobs } from "../../api/training";
 import type { WorkerView } from "../../api/types";
 import { jobWeights } from "../../api/weights";
 import { sentence } from "../../format/text";
+import { sameEngine } from "../../model/endpoints";
 import { phaseOf, reasonOf, versionText } from "../../model/weights";
 import { Icon } from "../../ui/Icon";
 import { Text } from "../../ui/Text";
-import { sameEngine } from "./parts";
 
 /** Jobs whose weights are asked for. */
 const JOBS_MAX = 20;

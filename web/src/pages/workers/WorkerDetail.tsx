@@ -99,6 +99,7 @@ function EngineFacts({ worker }: { worker: WorkerView }) {
     ["It cannot", cannot.join(", ")],
     ["What it lacks", missing],
     ["Class", worker.class],
+    ["Log-probabilities", worker.capabilities.logprobs],
     ["Role", worker.role ? `${worker.role} of each step, and no more` : null],
   ];
   return (

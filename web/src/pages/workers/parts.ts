@@ -2,12 +2,13 @@
 import type { Capabilities, MemoryReport, WorkerView } from "../../api/types";
 import { USES } from "../../model/states";
 
-/** The parts of a worker's memory at present, in the order of the ledger. */
-export function memoryParts(memory: MemoryReport["workers"][number] | undefined) {
+/** The parts of the memory of workers at present, in the order of the ledger. */
+export function memoryParts(report: MemoryReport | undefined, workers: WorkerView[]) {
+  const own = report?.workers.filter(({ id }) => workers.some((worker) => worker.id === id)) ?? [];
   return USES.filter((use) => use.use !== "unused").map((use) => ({
     label: use.label,
     state: use.state,
-    value: memory?.tokens_now[use.use] ?? 0,
+    value: own.reduce((sum, { tokens_now }) => sum + (tokens_now[use.use] ?? 0), 0),
   }));
 }
 
@@ -36,12 +37,6 @@ export function abilitiesOf(capabilities: Capabilities): { can: string[]; cannot
 /** The worker's state, or why its engine takes no steps; "active" from daemons without states. */
 export function stateOf(worker: WorkerView): string {
   return worker.state ?? "active";
-}
-
-/** Workers of one address: an engine with ranks has several, and its weights are those of all. */
-export function sameEngine(worker: WorkerView, workers: WorkerView[]): number[] {
-  const address = ({ url }: WorkerView) => url.split("#")[0];
-  return workers.filter((one) => address(one) === address(worker)).map((one) => Number(one.id));
 }
 
 /** Tone and meaning of each state. */
