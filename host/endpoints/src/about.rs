@@ -144,15 +144,17 @@ impl About {
         what: &str,
         schema: Option<RefOr<Schema>>,
     ) {
+        let content = Content::new(schema);
         let responses = &mut self.operation.responses.responses;
-        let response = responses
-            .entry(status.to_owned())
-            .or_insert_with(|| RefOr::T(Response::new(what)));
-        if let RefOr::T(response) = response {
-            response
-                .content
-                .insert(kind.to_owned(), Content::new(schema));
+        if let Some(RefOr::T(known)) = responses.get_mut(status)
+            && !known.content.contains_key(kind)
+        {
+            known.content.insert(kind.to_owned(), content);
+            return;
         }
+        let mut response = Response::new(what);
+        response.content.insert(kind.to_owned(), content);
+        responses.insert(status.to_owned(), RefOr::T(response));
     }
 
     /// Sets a JSON body.

@@ -49,10 +49,12 @@ struct PayloadSequence {
     /// Ids of all tokens.
     ids: Vec<i32>,
     /// 1 for each token to train, and 0 for each that is context.
+    #[schema(value_type = Vec<i32>)]
     mask: Vec<u8>,
     /// Log-probability of each token to train; read as 32-bit numbers they are those of the engine.
     logprobs: Vec<f32>,
     /// Weights that sampled them: first position, one past the last, the oldest version, the newest.
+    #[schema(value_type = Vec<Vec<u64>>)]
     versions: Vec<[u64; 4]>,
 }
 
