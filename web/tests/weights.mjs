@@ -5,9 +5,9 @@ import { api, excessWidth, open, violations } from "./harness.mjs";
 
 const JOB = `weights-${Date.now()}`;
 
-async function told(method, path, body) {
+async function told(method, path, body, job = JOB) {
   const init = { method, ...(body ? { body: JSON.stringify(body) } : {}) };
-  const answer = await api(`/api/v1/jobs/${JOB}${path}`, init);
+  const answer = await api(`/api/v1/jobs/${job}${path}`, init);
   const text = await answer.text();
   assert.equal(answer.status, 200, `${method} ${path}: ${text}`);
   return JSON.parse(text);
@@ -141,12 +141,13 @@ test("an engine that was torn says why, what helps, and which version it has", a
 });
 
 /** Calls of a trainer to all engines, as a client of vLLM makes them. */
-async function drive(version) {
-  await told("POST", "/engine/pause?mode=keep");
-  await told("POST", "/engine/start_weight_update");
-  await told("POST", "/engine/update_weights", { update_info: { names: ["w"] } });
-  await told("POST", "/engine/finish_weight_update", { weight_version: version });
-  await told("POST", "/engine/resume");
+async function drive(version, job = JOB) {
+  const call = (path, body) => told("POST", `/engine${path}`, body, job);
+  await call("/pause?mode=keep");
+  await call("/start_weight_update");
+  await call("/update_weights", { update_info: { names: ["w"] } });
+  await call("/finish_weight_update", { weight_version: version });
+  await call("/resume");
 }
 
 test("an update that a trainer drives has lanes, phases and a cost", async (t) => {
@@ -170,4 +171,17 @@ test("an update that a trainer drives has lanes, phases and a cost", async (t) =
   await lastSpan(page, "Serves. version 5");
   assert.deepEqual(await violations(page), []);
   await done();
+});
+
+test("a job that its trainer never declares has a page of its weights", async (t) => {
+  const job = `${JOB}-undeclared`;
+  t.after(() => api(`/api/v1/jobs/${job}/weights`, { method: "DELETE" }));
+  await drive("3", job);
+  const { page, done } = await open(`/console/training/${job}`);
+  await page.getByText("It is not declared as a training job").waitFor();
+  await page.getByText("version 3 is in service").waitFor();
+  const updates = page.getByRole("table", { name: "Updates of weights" });
+  await updates.getByRole("row", { name: /version 3/ }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await done(/status of 404/);
 });

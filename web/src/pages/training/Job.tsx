@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { isGone, type TrainingJob, trainingJob } from "../../api/training";
+import { jobWeights } from "../../api/weights";
 import { count, plural } from "../../format/number";
 import { sentence } from "../../format/text";
 import { rewardText } from "../../model/training";
@@ -22,13 +23,29 @@ export function Job() {
   return (
     <div className="page">
       {isGone(error) ? (
-        <Unknown job={job} />
+        <Undeclared job={job} />
       ) : error ? (
         <Failure error={error} retry={() => void refetch()} />
       ) : (
         <Loading rows={8} />
       )}
     </div>
+  );
+}
+
+/** A trainer may update engines for a job that it never declares. */
+function Undeclared({ job }: { job: string }) {
+  const { data: weights, isPending } = useQuery(jobWeights(job));
+  if (isPending) return <Loading rows={4} />;
+  if (!weights) return <Unknown job={job} />;
+  return (
+    <>
+      <PageHead
+        title={<Text value={job} max={120} />}
+        note="It is not declared as a training job: only the weights of its engines are known."
+      />
+      <Weights job={{ job }} />
+    </>
   );
 }
 

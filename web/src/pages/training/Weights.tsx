@@ -17,7 +17,7 @@ import { WeightsLanes } from "./WeightsLanes";
 
 const REFRESH_MS = 500;
 
-export function Weights({ job: { job } }: { job: TrainingJob }) {
+export function Weights({ job: { job } }: { job: Pick<TrainingJob, "job"> }) {
   const { data: weights, error, refetch, dataUpdatedAt } = useQuery(jobWeights(job));
   const events = useQuery(weightsEvents(job));
   useRefresh(job);
