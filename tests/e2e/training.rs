@@ -2,6 +2,7 @@
 //! what is wrong is refused and changes nothing.
 
 mod affinity;
+mod bandit;
 mod captured_kills;
 mod characters;
 mod groups;

@@ -1,17 +1,15 @@
 //! A trainer in Python and its daemon are killed in turn.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use treadle_config::Config;
 use treadle_tests::support::broker::amqp_url;
-use treadle_tests::support::client::TIMEOUT;
-use treadle_tests::support::policy::root;
-use treadle_tests::support::process::{DaemonProcess, binary};
+use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::Schema;
 
+use super::bandit::Bandit;
 use super::on_disk;
 use crate::clients::python;
 use crate::restart::DAEMON;
@@ -22,65 +20,6 @@ const KILLED_STEPS: u32 = 60;
 fn kills() -> u32 {
     let wanted = std::env::var("TREADLE_TRAINING_KILLS").ok();
     wanted.and_then(|text| text.parse().ok()).unwrap_or(6)
-}
-
-/// The example of the Python package, against a daemon.
-struct Bandit<'a> {
-    python: PathBuf,
-    folder: &'a Path,
-    url: String,
-    token: String,
-    steps: u32,
-}
-
-impl Bandit<'_> {
-    fn start(&self) -> Child {
-        let log = |name: &str| {
-            let mut options = std::fs::OpenOptions::new();
-            let file = options
-                .create(true)
-                .append(true)
-                .open(self.folder.join(name));
-            file.expect("a log")
-        };
-        Command::new(&self.python)
-            .args(["-m", "treadle_rl.examples.bandit", "--steps"])
-            .arg(self.steps.to_string())
-            .arg("--out")
-            .arg(self.folder.join("run"))
-            .current_dir(self.folder)
-            .env("PYTHONPATH", root().join("sdk/python/treadle_rl/src"))
-            .env("TREADLE_URL", &self.url)
-            .env("TREADLE_TOKEN", &self.token)
-            .stdout(log("bandit.log"))
-            .stderr(log("bandit.log"))
-            .spawn()
-            .expect("Python runs")
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("bandit.log")).unwrap_or_default()
-    }
-
-    /// What `treadle training check` reports.
-    fn check(&self) -> Value {
-        let output = Command::new(binary())
-            .args([
-                "training",
-                "check",
-                "--json",
-                "--job",
-                "bandit",
-                "--batches",
-            ])
-            .arg(self.folder.join("run"))
-            .args(["--url", &self.url, "--token", &self.token])
-            .output()
-            .expect("it runs");
-        let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
-        assert!(output.status.success(), "{out}{err}{}", self.log());
-        serde_json::from_str(&out).expect("a report")
-    }
 }
 
 /// A trainer and its rollouts in Python, the daemon, or both are killed in turn. Each restart goes on
@@ -95,9 +34,11 @@ async fn survives_kills(mut config: Config, folder: &Path, python: PathBuf) {
         folder,
         url,
         token: daemon.client.token().unwrap_or_default().to_owned(),
-        steps: KILLED_STEPS,
+        job: "bandit",
     };
-    let (mut daemon, mut trainer) = (Some(daemon), bandit.start());
+    let steps = KILLED_STEPS.to_string();
+    let start = || bandit.start(&["--steps", &steps]);
+    let (mut daemon, mut trainer) = (Some(daemon), start());
     for kill in 0..kills() {
         // Other points of the run each time, the same in each run of the test.
         let pause = 150 + u64::from(kill) * 7_919 % 400;
@@ -111,22 +52,10 @@ async fn survives_kills(mut config: Config, folder: &Path, python: PathBuf) {
             daemon = Some(DaemonProcess::start(DAEMON, &config, folder).await);
         }
         if kill % 3 != 0 {
-            trainer = bandit.start();
+            trainer = start();
         }
     }
-    let mut ended = tokio::task::spawn_blocking(move || trainer.wait());
-    let mut log = bandit.log();
-    let ended = loop {
-        if let Ok(ended) = tokio::time::timeout(2 * TIMEOUT, &mut ended).await {
-            break ended;
-        }
-        // On a busy machine it takes long, and goes on.
-        let now = bandit.log();
-        assert_ne!(now, log, "it does not go on");
-        log = now;
-    };
-    let status = ended.expect("no panic").expect("its status");
-    assert!(status.success(), "{}", bandit.log());
+    bandit.ends(trainer).await;
     let report = bandit.check();
     assert_eq!(report["batches"], KILLED_STEPS, "{report}");
     assert_eq!(report["samples_checked"], KILLED_STEPS * 64, "{report}");

@@ -29,7 +29,7 @@ def domain_of(context: int) -> str:
 
 
 def groups_of(steps: int) -> list[Group]:
-    """Groups for so many batches, each context once in each."""
+    """Groups of this many batches, each context once in each."""
     contexts = [(n, n % CONTEXTS) for n in range(steps * CONTEXTS)]
     return [Group(f"{n:06}", {"context": c}, domain=domain_of(c)) for n, c in contexts]
 
