@@ -72,11 +72,14 @@ def valid_actions(engine: str) -> dict[str, Any]:
     return {"grammar": grammar, "logit_bias": [[token, False] for token in tokens(END_OF_TEXT)]}
 
 
-def config(given: argparse.Namespace, folder: str) -> list[str]:
+def added(given: argparse.Namespace) -> dict[str, Any]:
+    """Fields that are added to each request."""
+    body: dict[str, Any] = json.loads(given.body.read_text()) if given.body else {}
+    return body | (valid_actions(given.actions_of) if given.actions_of else {})
+
+
+def config(given: argparse.Namespace, body: dict[str, Any], folder: str) -> list[str]:
     """Options of `mini`, one key and value each."""
-    body = json.loads(given.body.read_text()) if given.body else {}
-    if given.actions_of:
-        body |= valid_actions(given.actions_of)
     request = {
         "custom_llm_provider": "openai",
         "api_base": given.base_url,
@@ -117,10 +120,10 @@ def environment(home: str) -> dict[str, str]:
     }
 
 
-def run(given: argparse.Namespace, home: str, work: str) -> dict[str, Any]:
+def run(given: argparse.Namespace, body: dict[str, Any], home: str, work: str) -> dict[str, Any]:
     """Runs the program; gives its trajectory."""
     trajectory = Path(home) / "trajectory.json"
-    command = [sys.executable, "-m", "minisweagent.run.mini", *config(given, work)]
+    command = [sys.executable, "-m", "minisweagent.run.mini", *config(given, body, work)]
     command += ["--model", given.model, "--task", given.task, "--output", str(trajectory)]
     command += ["--yolo", "--exit-immediately"]
     done = subprocess.run(
@@ -156,8 +159,10 @@ def summary(trajectory: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     given = options()
+    body = added(given)
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as work:
-        print(json.dumps(summary(run(given, home, work)), indent=1))
+        told = summary(run(given, body, home, work))
+        print(json.dumps({**told, "added": body}, indent=1))
 
 
 if __name__ == "__main__":
