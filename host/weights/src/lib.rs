@@ -7,5 +7,8 @@ pub mod engines;
 mod executor;
 mod hosts;
 
+#[cfg(test)]
+mod tests;
+
 pub use executor::make_calls;
 pub use hosts::{Hosts, StoredWeights};

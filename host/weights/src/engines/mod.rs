@@ -2,20 +2,20 @@
 //! mean. A call that changes weights is sent once; whatever does not clearly say that nothing has
 //! changed counts as failed.
 
+mod exchange;
 mod llama_cpp;
 mod sglang;
 mod vllm;
 
+pub use exchange::{Asked, Exchange, NoAnswer};
+
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http::{Method, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::time::Duration;
 use treadle_core::weights::{Answer, Call, Checksum, Weights};
-use treadle_http::{Upstream, UpstreamError};
 use treadle_model::{EngineKind, WEIGHTS_BYTES_MAX};
 
 /// Longest time of a call that loads weights.
@@ -23,16 +23,14 @@ const APPLY_TIMEOUT: Duration = Duration::from_mins(30);
 /// Longest time of any other call: a pause waits for the step under way, a checksum reads all
 /// weights.
 const CALL_TIMEOUT: Duration = Duration::from_mins(2);
-/// Largest answer that is read: checksums of all tensors of a large model on many ranks.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Longest words of an engine that are kept.
 const WORDS_MAX: usize = 400;
 
 /// One engine.
 #[derive(Clone, Copy)]
 pub struct Engine<'e> {
-    /// The client for engines.
-    pub upstream: &'e Upstream,
+    /// What carries requests there.
+    pub upstream: &'e dyn Exchange,
     /// Its base URL.
     pub url: &'e str,
     /// Its software.
@@ -50,14 +48,6 @@ pub async fn call(engine: Engine<'_>, call: Call, weights: &Weights) -> Answer {
              `kind`",
         ),
     }
-}
-
-/// Why there is no answer.
-enum NoAnswer {
-    /// The request never reached the engine.
-    NotSent(String),
-    /// It may have.
-    Lost(String),
 }
 
 impl Engine<'_> {
@@ -82,30 +72,15 @@ impl Engine<'_> {
         body: Option<&Value>,
         timeout: Duration,
     ) -> Result<(StatusCode, Bytes), NoAnswer> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let body = body.map(|body| Bytes::from(body.to_string()));
-        let exchange = async {
-            let sent = self
-                .upstream
-                .send(method, self.url, path, &headers, body.unwrap_or_default())
-                .await;
-            let answer = sent.map_err(|error| match error {
-                UpstreamError::Connect(_) | UpstreamError::Address(_) => {
-                    NoAnswer::NotSent(error.to_string())
-                }
-                UpstreamError::Broken(_) => NoAnswer::Lost(error.to_string()),
-            })?;
-            let (head, body) = answer.into_parts();
-            let read = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let read = read.map_err(|error| NoAnswer::Lost(error.to_string()))?;
-            Ok((head.status, read.to_bytes()))
+        let asked = Asked {
+            method,
+            url: self.url,
+            path,
+            body: body.unwrap_or_default(),
+            timeout,
         };
-        let timed = tokio::time::timeout(timeout, exchange).await;
-        timed.unwrap_or_else(|_| {
-            let seconds = timeout.as_secs();
-            Err(NoAnswer::Lost(format!("no answer within {seconds} s")))
-        })
+        self.upstream.exchange(asked).await
     }
 }
 

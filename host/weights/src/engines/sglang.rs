@@ -21,11 +21,7 @@ pub(super) async fn call(engine: Engine<'_>, call: Call, weights: &Weights) -> A
         }
         Call::Apply => apply(engine, weights).await,
         Call::Verify => verify(engine).await,
-        Call::Clear => {
-            // It takes a moment until all requests are back in the queue.
-            let path = "/flush_cache?timeout=30";
-            plain("/flush_cache", engine.post(path, &json!({})).await)
-        }
+        Call::Clear => clear(engine).await,
         Call::Resume => {
             let path = "/continue_generation";
             plain(path, engine.post(path, &json!({})).await)
@@ -78,6 +74,40 @@ async fn verify(engine: Engine<'_>) -> Answer {
         checksum,
         // It takes the new name over before it knows whether the load succeeded.
         whole: false,
+    }
+}
+
+async fn clear(engine: Engine<'_>) -> Answer {
+    // It takes a moment until all requests are back in the queue.
+    let path = "/flush_cache?timeout=30";
+    let flushed = plain("/flush_cache", engine.post(path, &json!({})).await);
+    if flushed != Answer::Done {
+        return flushed;
+    }
+    let path = "/server_info";
+    let info: Value = match engine.get(path).await {
+        Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
+        // An older version.
+        Ok((StatusCode::NOT_FOUND, _)) => Value::Null,
+        Ok((status, body)) => return failed(&words(path, status, &body)),
+        Err(cause) => return unanswered(cause),
+    };
+    if info["hicache_storage_backend"].is_string() {
+        return clear_storage(engine).await;
+    }
+    Answer::Done
+}
+
+/// The storage behind hierarchical caches finds them by their tokens, whatever weights computed
+/// them.
+async fn clear_storage(engine: Engine<'_>) -> Answer {
+    let path = "/hicache/storage-backend/clear";
+    match engine.post(path, &json!({})).await {
+        Ok((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => {
+            let path = "/clear_hicache_storage_backend";
+            plain(path, engine.post(path, &json!({})).await)
+        }
+        answer => plain(path, answer),
     }
 }
 

@@ -5,9 +5,11 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Request, Uri};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use treadle_core::weights::Answer;
+use treadle_http::Upstream;
 
 /// What a server answers to the requests for a path, one after the other.
 pub(crate) type Script = Vec<(&'static str, u16, Value)>;
@@ -284,4 +286,39 @@ async fn an_engine_that_can_not_be_reached_has_not_changed() {
     }
     let answer = server.call(EngineKind::Openai, Call::Prepare).await;
     assert!(is_refused(&answer, "register it"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_storage_of_an_older_sglang_is_cleared_too() {
+    let info = |storage: Value| {
+        (
+            "/server_info",
+            200,
+            json!({"hicache_storage_backend": storage}),
+        )
+    };
+    let flushed = ("/flush_cache", 200, json!({}));
+    let old = "/clear_hicache_storage_backend";
+    let server = Server::start(vec![
+        flushed.clone(),
+        info(json!("file")),
+        (old, 200, json!("cleared")),
+        flushed.clone(),
+        info(json!("file")),
+        (
+            old,
+            400,
+            json!({"message": "it needs an administrator's key"}),
+        ),
+        flushed,
+        info(Value::Null),
+    ])
+    .await;
+    let clear = async || server.call(EngineKind::Sglang, Call::Clear).await;
+    assert_eq!(clear().await, Answer::Done);
+    let refused = clear().await;
+    assert!(is_refused(&refused, "administrator's key"), "{refused:?}");
+    assert_eq!(clear().await, Answer::Done, "it has no storage");
+    assert!(server.is_over());
+    assert_eq!(server.seen()[2].0, "/hicache/storage-backend/clear");
 }
