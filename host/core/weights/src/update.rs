@@ -4,7 +4,7 @@ use crate::Engines;
 use crate::call::Call;
 use crate::command::WeightsCommand;
 use crate::holding::{Holding, OTHER_CHECKSUM, PendingCall, Phase};
-use crate::job::{EndedUpdate, JobWeights, Stage, Update, compare, is_before_pause};
+use crate::job::{EndedUpdate, JobWeights, Stage, Update, compare};
 use crate::state::State;
 use crate::version::{Checksums, Weights};
 use treadle_model::{Timestamp, WorkerId};
@@ -94,12 +94,13 @@ impl Update {
             Stage::Cutting | Stage::Driven => return None,
             Stage::Loading | Stage::Resuming if !is_turn => return None,
             Stage::Loading | Stage::Resuming => match holding.phase {
-                phase if is_before_pause(phase) => Call::Pause,
+                Phase::Paused => Call::Apply,
                 Phase::Verifying if is_own => Call::Verify,
                 Phase::Clearing if is_own => Call::Clear,
                 Phase::Resuming if is_own && self.stage == Stage::Loading => return None,
                 Phase::Resuming if is_own => Call::Resume,
-                _ => Call::Apply,
+                // Also one that proves another version: it may generate, if it was only asked.
+                _ => Call::Pause,
             },
         };
         Some((call, self.weights.clone()))

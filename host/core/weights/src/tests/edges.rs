@@ -378,3 +378,22 @@ fn each_engine_of_a_rolling_update_ends_its_cut_steps_before_its_pause() {
     assert_eq!(pauses(&fleet), Some(Call::Pause));
     fleet.run_until(|fleet| fleet.serves_everywhere(2));
 }
+
+/// It was only out of reach, so it generates while it is asked what it has.
+#[test]
+fn an_engine_that_is_asked_what_it_has_is_paused_before_it_loads() {
+    let mut fleet = updated(1, 1);
+    for up in [false, true] {
+        fleet.engines.get_mut(&WorkerId(0)).expect("is there").up = up;
+        fleet.notice(&Notice::WorkersChanged);
+    }
+    fleet.go_on();
+    assert_eq!(fleet.holding(0).phase, Phase::Clearing);
+    fleet.publish(2, UpdatePlan::default()).expect("is new");
+    for call in [Call::Clear, Call::Prepare] {
+        assert_eq!(answer(&mut fleet, call, &Answer::Done), 1);
+    }
+    let WeightsCommand::Call { call, .. } = fleet.pending.front().expect("it goes on");
+    assert_eq!(*call, Call::Pause);
+    fleet.run_until(|fleet| fleet.serves_everywhere(2));
+}
