@@ -300,7 +300,7 @@ impl Holding {
                 Extent::Nothing if !self.sound => Err(torn()),
                 Extent::Nothing | Extent::Parts | Extent::All => Ok(()),
             },
-            _ if !is_paused => Err(WeightsError::NotPaused(worker)),
+            _ if !is_paused || trainer.may_generate => Err(WeightsError::NotPaused(worker)),
             TrainerCall::End { .. } if trainer.extent == Extent::Nothing => {
                 Err(WeightsError::NotBegun(worker))
             }

@@ -94,4 +94,6 @@ pub struct Trainer {
     pub paused_by_treadle: bool,
     /// treadle began an update there for it, and has to end it.
     pub begun_by_treadle: bool,
+    /// Its pause failed, so that it may generate.
+    pub may_generate: bool,
 }

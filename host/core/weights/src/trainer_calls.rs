@@ -106,6 +106,7 @@ impl Holding {
             }
             // It may be paused: only a resume shows that it generates.
             TrainerCall::Pause { .. } if !is_refused => {
+                trainer.may_generate = true;
                 self.cause = Some(cause.into());
                 Progress::On
             }
@@ -124,9 +125,11 @@ impl Holding {
     fn carried_out(&mut self, call: &TrainerCall, weights: &Weights, now: Timestamp) -> Progress {
         let trainer = self.trainer.get_or_insert_default();
         match call {
-            TrainerCall::Pause { .. } | TrainerCall::Join | TrainerCall::Resume => {
+            TrainerCall::Pause { .. } => {
+                trainer.may_generate = false;
                 return Progress::On;
             }
+            TrainerCall::Join | TrainerCall::Resume => return Progress::On,
             TrainerCall::Begin => trainer.extent = Extent::Open,
             // What it has is as before until the first part, and only a resume shows the last one.
             TrainerCall::BeginOwn => {

@@ -164,3 +164,21 @@ fn a_call_that_hangs_is_named_with_its_time() {
     }
     assert_eq!(asked(&fleet), ("verify", fleet.now), "treadle's own");
 }
+
+/// Its pause failed, and nobody knows whether it was paused.
+#[test]
+fn an_engine_whose_pause_failed_is_paused_before_it_loads() {
+    let mut fleet = Fleet::driven(1);
+    let worker = WorkerId(0);
+    let load = TrainerCall::Load {
+        name: Some("1".into()),
+    };
+    fleet.call(worker, &PAUSE).expect("may pause");
+    fleet.answer(worker, &failed());
+    let refused = fleet.trainer(0, &load);
+    assert_eq!(refused, Err(WeightsError::NotPaused(worker)));
+    for step in [PAUSE, load, TrainerCall::Resume] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    fleet.run_until(|fleet| fleet.has(0, "1"));
+}
