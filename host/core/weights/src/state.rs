@@ -241,11 +241,15 @@ impl State {
             if let Some(job) = job.filter(|_| !engines.answers(*worker)) {
                 job.group.lose(*worker, "did not answer since");
             }
-            if engines.answers(*worker) || !holding.is_doubted(self.jobs.get(&holding.job)) {
+            let is_doubted = holding.is_doubted(self.jobs.get(&holding.job));
+            // One that was lost before may take part in an update by now.
+            if engines.answers(*worker) || !is_doubted && holding.phase != Phase::Unknown {
                 continue;
             }
             let cause = "it did not answer; it may be another process by now";
-            if holding.is_touched() {
+            if !is_doubted {
+                (holding.call, holding.ready) = (None, false);
+            } else if holding.is_touched() {
                 holding.tear(cause, now);
             } else {
                 holding.doubt(cause, now);

@@ -397,3 +397,35 @@ fn an_engine_that_is_asked_what_it_has_is_paused_before_it_loads() {
     assert_eq!(*call, Call::Pause);
     fleet.run_until(|fleet| fleet.serves_everywhere(2));
 }
+
+/// It has proven nothing since its first loss, and is prepared for the next version.
+#[test]
+fn an_engine_that_is_lost_twice_does_not_hold_up_an_update() {
+    let mut fleet = Fleet::new(2, Faults::None, 1);
+    let worker = WorkerId(0);
+    fleet.publish(1, UpdatePlan::default()).expect("is new");
+    for up in [false, true] {
+        fleet.engines.get_mut(&worker).expect("is there").up = up;
+        fleet.notice(&Notice::WorkersChanged);
+    }
+    let of_other = |command: &WeightsCommand| {
+        let WeightsCommand::Call { worker: of, .. } = command;
+        *of != worker
+    };
+    let late: Vec<WeightsCommand> = fleet.pending.drain(..).filter(of_other).collect();
+    fleet.now = fleet.job().update.as_ref().expect("runs").ready_by();
+    fleet.daemon(&DaemonEvent::TimerFired);
+    assert_eq!(fleet.holding(0).phase, Phase::Unknown);
+    fleet.publish(1, UpdatePlan::default()).expect("has failed");
+    fleet.pending.extend(late);
+    answer(&mut fleet, Call::Prepare, &Answer::Done);
+    assert_eq!(
+        fleet.job().update.as_ref().expect("runs").stage,
+        Stage::Loading
+    );
+    fleet.engines.get_mut(&worker).expect("is there").up = false;
+    fleet.notice(&Notice::WorkersChanged);
+    let update = fleet.job().update.as_ref().expect("runs");
+    assert_eq!((update.workers.len(), update.behind.len()), (1, 1));
+    fleet.run_until(|fleet| fleet.job().serving.is_some());
+}
