@@ -12,6 +12,8 @@ use treadle_model::WorkerId;
 pub struct CapturedVersion {
     /// The lineage of the job's run.
     pub lineage: u32,
+    /// The version that the lineage began with.
+    pub rolled_back_to: u64,
     /// The version in service; absent after the trainer went back, until it reports one.
     pub version: Option<u64>,
     /// Versions that the engine may have: what it was last proven to have, and what it is loading.
@@ -31,6 +33,9 @@ pub enum UnknownVersion {
     /// No version is in service.
     #[error("the trainer went back and has not reported a version since")]
     WentBack,
+    /// The trainer went back while the step ran.
+    #[error("the trainer went back while it ran, and abandoned version {0}")]
+    Abandoned(u64),
     /// The engine has other weights than those on record.
     #[error("the answer names version `{0}`, which is not on record for its engine")]
     Named(Box<str>),
@@ -79,6 +84,7 @@ impl Core {
         let JobSettings { history, model, .. } = &found.settings;
         Some(CapturedVersion {
             lineage: found.lineage,
+            rolled_back_to: found.rolled_back_to,
             version: found.version,
             history: *history,
             model: model.clone(),
@@ -103,6 +109,10 @@ impl ServedVersions {
         };
         let begun = of(&self.begun).zip(self.in_service());
         let ((oldest, newest), in_service) = begun.ok_or(UnknownVersion::WentBack)?;
+        let parted = self.begun.lineage != self.ended.lineage;
+        if parted && newest > self.ended.rolled_back_to {
+            return Err(UnknownVersion::Abandoned(newest));
+        }
         let ended = of(&self.ended).map_or(newest, |(_, newest)| newest);
         Ok(VersionBounds {
             oldest: oldest.min(in_service),
@@ -141,5 +151,30 @@ impl ServedVersions {
             _ if self.begun.held.is_empty() => Ok(None),
             _ => Err(UnknownVersion::Named(name.into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An engine may have a version before it is in service, and the trainer may abandon it.
+    #[test]
+    fn a_step_that_an_abandoned_version_may_have_sampled_is_not_captured() {
+        let read = |lineage: u32, held: u64| CapturedVersion {
+            lineage,
+            rolled_back_to: if lineage == 0 { 0 } else { 6 },
+            version: (lineage == 0).then_some(6),
+            held: vec![held],
+            ..CapturedVersion::default()
+        };
+        let bounds = |held: u64, lineage: u32| {
+            let (begun, ended) = (read(0, held), read(lineage, held));
+            ServedVersions { begun, ended }.bounds()
+        };
+        assert_eq!(bounds(7, 1), Err(UnknownVersion::Abandoned(7)));
+        let known = |oldest, newest| Ok(VersionBounds { oldest, newest });
+        assert_eq!(bounds(6, 1), known(6, 6));
+        assert_eq!(bounds(7, 0), known(6, 7));
     }
 }
