@@ -7,11 +7,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore, shrink};
-use treadle_dst_training::{TrainingBug, TrainingOptions, explore_training};
+use treadle_dst_training::{
+    TrainingBug, TrainingOptions, WeightsBug, WeightsOptions, explore_training, explore_weights,
+};
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
-[--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]; with --training: \
-training runs, with --seeds, --from, --jobs, --seed, --trace and --inject";
+[--actions] [--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]; with --training or \
+--weights: training runs or weight updates, with --seeds, --from, --jobs, --seed, --trace and \
+--inject";
 /// Number of failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
 /// Number of seeds after which a line on stderr says how far a long run is.
@@ -28,17 +31,32 @@ struct Arguments {
     options: Options,
     /// Training runs are simulated, with these options.
     training: Option<TrainingOptions>,
+    /// Weight updates are simulated, with these options.
+    weights: Option<WeightsOptions>,
 }
 
 impl Arguments {
     fn explore(&self, seed: u64) -> Outcome {
-        match self.training {
-            Some(training) => {
-                let trace = self.options.trace;
-                explore_training(seed, TrainingOptions { trace, ..training })
-            }
-            None => explore(seed, &self.options),
+        let trace = self.options.trace;
+        match (self.training, self.weights) {
+            (Some(training), _) => explore_training(seed, TrainingOptions { trace, ..training }),
+            (_, Some(weights)) => explore_weights(seed, WeightsOptions { trace, ..weights }),
+            (None, None) => explore(seed, &self.options),
         }
+    }
+
+    /// The options that make `make dst` simulate something else than the scheduler; `None` if it
+    /// is that.
+    fn other_flags(&self) -> Option<String> {
+        let training = self
+            .training
+            .map(|it| ("--training", it.bug.map(TrainingBug::name)));
+        let weights = self
+            .weights
+            .map(|it| ("--weights", it.bug.map(WeightsBug::name)));
+        let (flag, bug) = training.or(weights)?;
+        let bug = bug.map(|name| format!(" --inject {name}"));
+        Some(format!("{flag}{}", bug.unwrap_or_default()))
     }
 }
 
@@ -79,6 +97,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             parsed.training = Some(TrainingOptions::default());
             continue;
         }
+        if name == "--weights" {
+            parsed.weights = Some(WeightsOptions::default());
+            continue;
+        }
         let value = arguments
             .next()
             .ok_or_else(|| format!("{name} wants a value"))?;
@@ -108,17 +130,18 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// Sets the injected bug. Those of training runs have names of their own.
+/// Sets the injected bug. Those of training runs and of weight updates have names of their own.
 fn inject(parsed: &mut Arguments, name: &str) -> Result<(), String> {
-    if let Some(training) = &mut parsed.training {
+    let is_known = if let Some(training) = &mut parsed.training {
         training.bug = TrainingBug::from_name(name);
+        training.bug.is_some()
+    } else if let Some(weights) = &mut parsed.weights {
+        weights.bug = WeightsBug::from_name(name);
+        weights.bug.is_some()
     } else {
         parsed.options.injected_bug = InjectedBug::from_name(name);
-    }
-    let is_known = parsed.options.injected_bug.is_some()
-        || parsed
-            .training
-            .is_some_and(|training| training.bug.is_some());
+        parsed.options.injected_bug.is_some()
+    };
     is_known
         .then_some(())
         .ok_or_else(|| format!("there is no injected bug {name}"))
@@ -212,10 +235,8 @@ fn report(outcome: &Outcome, arguments: &Arguments) {
             violation.rule, violation.what
         );
     }
-    if let Some(training) = &arguments.training {
-        let bug = training.bug.map(|bug| format!(" --inject {}", bug.name()));
-        let bug = bug.unwrap_or_default();
-        println!("  again: make dst SEED={seed} TRACE=1 DST_FLAGS='--training{bug}'");
+    if let Some(flags) = arguments.other_flags() {
+        println!("  again: make dst SEED={seed} TRACE=1 DST_FLAGS='{flags}'");
         return;
     }
     println!("  again: make dst SEED={seed} TRACE=1{}", flags(options));

@@ -7,15 +7,15 @@ use treadle_core::training::{
 };
 use treadle_core::{Command, Event};
 
-macro_rules! training_bugs {
-    ($($(#[$doc:meta])* $kind:ident => $name:literal),+ $(,)?) => {
+macro_rules! injected_bugs {
+    ($bug:ident { $($(#[$doc:meta])* $kind:ident => $name:literal),+ $(,)? }) => {
         /// A deliberate fault.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-        pub enum TrainingBug {
+        pub enum $bug {
             $($(#[$doc])* $kind),+
         }
 
-        impl TrainingBug {
+        impl $bug {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$kind),+];
 
@@ -23,11 +23,17 @@ macro_rules! training_bugs {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
             }
+
+            /// The bug with this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|bug| bug.name() == name)
+            }
         }
     };
 }
+pub(crate) use injected_bugs;
 
-training_bugs! {
+injected_bugs! { TrainingBug {
     /// The bound on the lag is taken to be one more.
     LagOneMore => "lag-one-more",
     /// One batch more is begun ahead.
@@ -96,14 +102,9 @@ training_bugs! {
     AskForEver => "ask-for-ever",
     /// Members end early that the group needs.
     EndTooMany => "end-too-many",
-}
+} }
 
 impl TrainingBug {
-    /// The bug with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|bug| bug.name() == name)
-    }
-
     /// The event that the core gets instead, if any.
     pub(super) fn event(self, event: Event, events: u64) -> Option<Event> {
         let Event::Training(event) = event else {

@@ -3,7 +3,7 @@
 use super::bug::TrainingBug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use treadle_core::training::{self, TrainingError, TrainingEvent};
-use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, State};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::Timestamp;
 
@@ -16,6 +16,8 @@ pub(super) struct Daemon {
     tail: Vec<(Timestamp, String)>,
     snapshot: Vec<u8>,
     snapshot_events: u64,
+    /// A bug may break invariants: the rules have to find it.
+    is_sound: bool,
     /// Events that were handled.
     pub(super) events: u64,
 }
@@ -30,10 +32,23 @@ impl Daemon {
             tail: Vec::new(),
             snapshot: Vec::new(),
             snapshot_events,
+            is_sound: bug.is_none(),
             events: 0,
         };
         daemon.take_snapshot();
         daemon
+    }
+
+    /// The same among other bugs than those of training runs.
+    pub(super) fn unsound(self) -> Self {
+        Self {
+            is_sound: false,
+            ..self
+        }
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Jobs, as clients read them.
@@ -90,7 +105,7 @@ impl Daemon {
             bug.before(job, event, &mut hidden)
         });
         let core = &mut self.core;
-        let is_sound = self.bug.is_none();
+        let is_sound = self.is_sound;
         let handled = catch_unwind(AssertUnwindSafe(|| {
             core.handle(now, &event);
             if is_sound {
@@ -126,15 +141,28 @@ impl Daemon {
         let (Some(bug), Event::Training(event)) = (self.bug, event) else {
             return false;
         };
+        let events = self.events;
+        self.alter(|state| {
+            let job = state.training.to_mut().jobs.get_mut(event.job());
+            job.is_some_and(|job| change(bug, job, event, events))
+        })
+    }
+
+    /// Changes the state, if the closure does. True if it did.
+    fn alter(&mut self, change: impl FnOnce(&mut State<'_>) -> bool) -> bool {
         let mut state = self.core.state().into_owned();
-        let Some(job) = state.training.to_mut().jobs.get_mut(event.job()) else {
-            return false;
-        };
-        let changed = change(bug, job, event, self.events);
+        let changed = change(&mut state);
         if changed {
             self.core = Core::with_state(self.config.clone(), state);
         }
         changed
+    }
+
+    /// Has a bug change the state, which the next daemon reads.
+    pub(super) fn spoil(&mut self, change: impl FnOnce(&mut State<'_>) -> bool) {
+        if self.alter(change) {
+            self.take_snapshot();
+        }
     }
 
     fn take_snapshot(&mut self) {

@@ -15,8 +15,10 @@ mod plan;
 mod programs;
 mod shaping;
 mod trainers;
+mod weights;
 
 pub use bug::TrainingBug;
+pub use weights::{WeightsBug, WeightsOptions, explore_weights};
 
 use clients::Client;
 use daemon::Daemon;
