@@ -136,7 +136,10 @@ fn fuzz_messages(target: &Target, seconds: u64, seed: u64) -> Option<ExitCode> {
 /// What this thread has used so far: unlike time, it is the same on a machine that does other work.
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
+    Duration::new(
+        used.tv_sec.unsigned_abs(),
+        used.tv_nsec.unsigned_abs() as u32,
+    )
 }
 
 /// Hostile and good policies, as modules and as components.

@@ -294,8 +294,7 @@ impl Holding {
             }
             TrainerCall::Resume if !is_paused => Ok(()),
             TrainerCall::Resume => match trainer.extent {
-                Extent::Open => Err(WeightsError::Unfinished(worker)),
-                Extent::Parts if trainer.begun_by_treadle => Err(WeightsError::Unfinished(worker)),
+                Extent::Open | Extent::Own => Err(WeightsError::Unfinished(worker)),
                 Extent::Left => Err(WeightsError::Left(worker)),
                 Extent::Nothing if !self.sound => Err(torn()),
                 Extent::Nothing | Extent::Parts | Extent::All => Ok(()),

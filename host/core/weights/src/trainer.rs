@@ -72,6 +72,8 @@ pub enum Extent {
     Open,
     /// Parts of an update that no call begins or ends: only the resume shows that it is complete.
     Parts,
+    /// Parts, or none yet, of an update that treadle began for its trainer, and has to end.
+    Own,
     /// Parts of an update that its trainer left: it paused the engine again before the resume.
     Left,
     /// All that the trainer had to send, as far as the calls show.
@@ -92,8 +94,6 @@ pub struct Trainer {
     pub resumes: bool,
     /// treadle paused the engine for it.
     pub paused_by_treadle: bool,
-    /// treadle began an update there for it, and has to end it.
-    pub begun_by_treadle: bool,
     /// Its pause failed, so that it may generate.
     pub may_generate: bool,
 }

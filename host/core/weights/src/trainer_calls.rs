@@ -37,7 +37,7 @@ impl Holding {
                 trainer.resumes = false;
                 trainer.paused_by_treadle = *own;
                 // It begins anew, as one that died after a few parts does.
-                if trainer.extent == Extent::Parts {
+                if matches!(trainer.extent, Extent::Parts | Extent::Own) {
                     trainer.extent = Extent::Left;
                 }
             }
@@ -114,7 +114,11 @@ impl Holding {
             | TrainerCall::BeginOwn
             | TrainerCall::Load { .. }
             | TrainerCall::Part { .. }
-                if is_refused && !matches!(trainer.extent, Extent::Parts | Extent::All) =>
+                if is_refused
+                    && matches!(
+                        trainer.extent,
+                        Extent::Nothing | Extent::Open | Extent::Left
+                    ) =>
             {
                 Progress::On
             }
@@ -131,17 +135,12 @@ impl Holding {
             }
             TrainerCall::Join | TrainerCall::Resume => return Progress::On,
             TrainerCall::Begin => trainer.extent = Extent::Open,
-            // What it has is as before until the first part, and only a resume shows the last one.
-            TrainerCall::BeginOwn => {
-                trainer.begun_by_treadle = true;
-                trainer.extent = Extent::Parts;
-            }
-            TrainerCall::Part { .. } if trainer.extent == Extent::Open => {}
+            TrainerCall::BeginOwn => trainer.extent = Extent::Own,
+            TrainerCall::Part { .. } if matches!(trainer.extent, Extent::Open | Extent::Own) => {}
             TrainerCall::Part { .. } => trainer.extent = Extent::Parts,
             TrainerCall::Load { .. } => trainer.extent = Extent::All,
             TrainerCall::End { .. } => {
                 trainer.extent = Extent::All;
-                trainer.begun_by_treadle = false;
                 self.prove(weights, now);
             }
         }

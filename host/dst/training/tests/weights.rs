@@ -8,9 +8,18 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
 /// Seeds that found something, with what it was.
 const FOUND: &[(u64, &str)] = &[
     (3, "a load of an engine whose pause had failed"),
-    (19, "a load without a pause, of an engine that was asked what it has"),
-    (25, "an update that waited for an engine that was lost twice"),
-    (145, "tokens of a version that was abandoned while a step ran"),
+    (
+        19,
+        "a load without a pause, of an engine that was asked what it has",
+    ),
+    (
+        25,
+        "an update that waited for an engine that was lost twice",
+    ),
+    (
+        145,
+        "tokens of a version that was abandoned while a step ran",
+    ),
 ];
 
 /// Fails with the command that reproduces a failing simulation.
