@@ -219,8 +219,7 @@ pub(crate) struct MemberEnd {
     reward: Option<f64>,
     /// Its tokens.
     sample: Option<SampleRequest>,
-    /// Digest of `sample` by its client's own count, to be compared; docs/training.md says of which
-    /// bytes.
+    /// Digest of `sample` as its client computed it; another one is refused.
     digest: Option<String>,
     /// Tokens that it sampled, if there is no `sample`.
     tokens: Option<u64>,

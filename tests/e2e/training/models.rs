@@ -65,7 +65,7 @@ async fn what_another_model_sampled_is_context_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_no_engine_can_capture_is_refused_when_it_is_declared() {
     let engine = engine(10_000).await;
-    let url = engine.url().to_owned();
+    let url = engine.url().clone();
     let fixture = Fixture::around(vec![engine], |config| {
         config.engines.endpoints = vec![plain_endpoint(&url, 10_000)];
     })
