@@ -3,7 +3,7 @@
 import type { MemberSteps } from "../api/sample";
 import type { StepView } from "../api/types";
 
-/** Steps in a row, each of which has the one before in its prompt: their numbers. */
+/** Numbers of steps in a row: each has the one before in its prompt. */
 export function chainsOf({ steps, breaks, excluded }: MemberSteps): number[][] {
   const apart = new Set(breaks.map(({ step }) => step));
   const left = new Set(excluded.map(({ step }) => step));

@@ -184,7 +184,7 @@ describe("an update that a trainer drives", () => {
     expect(spans.at(-1)).toMatchObject({ label: "version 7", open: true, to: 100_000 });
   });
 
-  it("is none if the trainer pauses and loads nothing", () => {
+  it("is not there if the trainer pauses and loads nothing", () => {
     const paused = replay("0 0 calls pause\n1 0 trainer done\n9 0 calls resume\n10 0 done");
     expect(paused.updates).toEqual([]);
     expect(statesOf(paused, 0)).toEqual(["pausing", "idle", "resuming", "held"]);
