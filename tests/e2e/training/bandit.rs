@@ -1,5 +1,5 @@
 //! The examples of the Python package as their user runs them: under a shaping policy, with a daemon
-//! that they start themselves, and at engines whose weights really change, one of which is killed.
+//! that they start themselves, and at two engines whose weights really change while one is killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
