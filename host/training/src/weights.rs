@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use treadle_auth::permissions::{ENGINES, VIEW};
-use treadle_auth::{Caller, Change};
+use treadle_auth::{Caller, Change, now_us};
 use treadle_core::weights::{
-    EndedUpdate, Holding, State as Weighed, Update, UpdatePlan, Weights, WeightsEvent,
+    EndedUpdate, Holding, State as Weighed, Unanswered, Update, UpdatePlan, Weights, WeightsEvent,
 };
 use treadle_endpoints::arguments::{Body, InPath, Query};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, delete, get, post};
 use treadle_http::refuse;
-use treadle_model::WorkerId;
+use treadle_model::{Timestamp, WorkerId};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -166,8 +166,11 @@ struct HoldingView {
     fenced: bool,
     /// Why.
     cause: Option<String>,
-    /// The call that is under way: prepare, pause, apply, verify, clear or resume.
+    /// The call that is under way: prepare, pause, apply, verify, clear or resume; of the job's
+    /// trainer pause, begin, part, end or load.
     call: Option<&'static str>,
+    /// When it was made, in microseconds since 1970.
+    called_at_us: Option<u64>,
 }
 
 impl WeightsView {
@@ -214,15 +217,24 @@ impl EndedUpdateView {
 }
 
 impl HoldingView {
-    fn of(worker: WorkerId, holding: &Holding, state: &Weighed) -> Self {
+    fn of(worker: WorkerId, holding: &Holding, state: &Weighed, now: Timestamp) -> Self {
+        let unanswered = holding.unanswered();
         let cause = state.why_fenced(worker).or(holding.cause.clone());
+        let cause = cause.map(|why| match unanswered {
+            Some(Unanswered { call, since }) => {
+                let seconds = now.since(since).secs_f64();
+                format!("{why}; `{call}` has not been answered for {seconds:.0} s")
+            }
+            None => why.into(),
+        });
         Self {
             worker: worker.0,
             state: holding.state_name(),
             held: holding.held.as_ref().map(WeightsView::of),
             fenced: state.fenced.contains(&worker),
-            cause: cause.map(Into::into),
-            call: holding.call.map(|pending| pending.call.as_str()),
+            cause,
+            call: unanswered.map(|waits| waits.call),
+            called_at_us: unanswered.map(|waits| waits.since.0),
         }
     }
 }
@@ -231,13 +243,14 @@ impl JobWeightsView {
     fn of(name: &JobName, state: &Weighed) -> Option<Self> {
         let job = state.jobs.get(&name.inside)?;
         let workers = state.of_job(&name.inside);
+        let now = Timestamp(now_us());
         Some(Self {
             job: name.own.to_string(),
             serving: job.serving.as_ref().map(WeightsView::of),
             update: job.update.as_ref().map(UpdateView::of),
             last: job.last.as_ref().map(EndedUpdateView::of),
             workers: workers
-                .map(|(worker, holding)| HoldingView::of(worker, holding, state))
+                .map(|(worker, holding)| HoldingView::of(worker, holding, state, now))
                 .collect(),
         })
     }
@@ -371,4 +384,43 @@ fn check_folder(folder: &str) -> Result<(), Response> {
          bytes, as the engines see it"
     );
     Err(refuse(ErrorCode::InvalidField, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_names_a_call_that_hangs() {
+        let fresh = json!({"job": "math", "phase": "paused", "since": 0, "sound": false,
+            "ready": false, "confirmed": false, "failures": 0, "rests_until": 0});
+        let hung = |field: &str, call: Value| {
+            let mut page = fresh.clone();
+            page[field] = call;
+            let holding: Holding = serde_json::from_value(page).expect("a holding");
+            let worker = WorkerId(0);
+            let mut state = Weighed::default();
+            let job = json!({"all": true, "serving": null, "checksums": {}, "went_back": false,
+                "last": null, "update": {"weights":
+                    {"lineage": 0, "version": 3, "name": "3", "folder": ""}, "plan": {},
+                    "began": 0, "calls_before": 0, "stage": "driven", "workers": [0],
+                    "behind": {}, "checksums": {}}});
+            let job = serde_json::from_value(job).expect("a job");
+            state.jobs.insert("math".into(), job);
+            state.holdings.insert(worker, holding.clone());
+            state.fenced.insert(worker);
+            let now = Timestamp(65_000_000);
+            let view = HoldingView::of(worker, &holding, &state, now);
+            (view.call, view.called_at_us, view.cause)
+        };
+        let why = |call: &str| {
+            let words = "it takes part in the update to version 3";
+            Some(format!("{words}; `{call}` has not been answered for 60 s"))
+        };
+        let own = json!({"number": 7, "call": "apply", "since": 5_000_000});
+        let at = Some(5_000_000);
+        assert_eq!(hung("call", own), (Some("apply"), at, why("apply")));
+        let part = json!({"call": {"part": {"name": null}}, "since": 5_000_000});
+        assert_eq!(hung("trainer", part), (Some("part"), at, why("part")));
+    }
 }
