@@ -27,6 +27,7 @@ struct State {
     is_asleep: AtomicBool,
     tells_kind: AtomicBool,
     metrics: Mutex<String>,
+    info: Mutex<String>,
 }
 
 /// A generation request, and the connection that waits for its answer and ends with it.
@@ -51,6 +52,7 @@ impl RawEngine {
             is_asleep: AtomicBool::new(false),
             tells_kind: AtomicBool::new(false),
             metrics: Mutex::new("{}".to_owned()),
+            info: Mutex::new("{}".to_owned()),
         });
         let shared = state.clone();
         let server = tokio::spawn(async move {
@@ -99,6 +101,12 @@ impl RawEngine {
     pub fn set_metrics(&self, page: &str) {
         let mut metrics = self.state.metrics.lock().expect("unpoisoned");
         page.clone_into(&mut metrics);
+    }
+
+    /// Sets its page `/server_info`.
+    pub fn set_info(&self, page: &str) {
+        let mut info = self.state.info.lock().expect("unpoisoned");
+        page.clone_into(&mut info);
     }
 
     /// Its base URL.
@@ -170,6 +178,7 @@ impl RawRequest {
                 format!("{{\"is_sleeping\":{}}}", state.is_asleep.load(Relaxed))
             }
             Some("/metrics") => state.metrics.lock().expect("unpoisoned").clone(),
+            Some("/server_info") => state.info.lock().expect("unpoisoned").clone(),
             _ => "{}".to_owned(),
         };
         let length = body.len();

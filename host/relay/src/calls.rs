@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use treadle_auth::{Auth, Caller, Change};
 use treadle_core::PublishError;
 use treadle_core::weights::{
-    Answer, Call, Holding, Phase, State, TrainerCall, Weights, WeightsError, WeightsEvent,
+    Answer, Call, Holding, Phase, State, Trainer, TrainerCall, Weights, WeightsError, WeightsEvent,
 };
 use treadle_http::{Upstream, UpstreamError};
 use treadle_model::{ClientName, EngineKind, WorkerId, endpoint_of};
@@ -51,9 +51,10 @@ pub(crate) struct Engine {
 }
 
 /// What the core knows of an engine.
-struct Known {
-    phase: Phase,
-    is_paused_by_treadle: bool,
+pub(crate) struct Known {
+    pub(crate) phase: Phase,
+    /// What its trainer is doing to it.
+    pub(crate) trainer: Trainer,
     /// An update may have begun there and not ended.
     may_be_open: bool,
     waits_for_cuts: bool,
@@ -63,10 +64,9 @@ struct Known {
 
 impl Known {
     fn of(holding: &Holding) -> Self {
-        let trainer = holding.trainer.as_ref();
         Self {
             phase: holding.phase,
-            is_paused_by_treadle: trainer.is_some_and(|trainer| trainer.paused_by_treadle),
+            trainer: holding.trainer.clone().unwrap_or_default(),
             may_be_open: holding.may_be_open(),
             waits_for_cuts: holding.cuts_until.is_some(),
             cause: holding.cause.clone().unwrap_or_default().into(),
@@ -80,7 +80,7 @@ pub(crate) fn stopped() -> ErrorBody {
 }
 
 /// The refusal of a call by the core.
-fn refusal(error: &PublishError) -> Reply {
+pub(crate) fn refusal(error: &PublishError) -> Reply {
     let PublishError::Engines(error) = error else {
         return Reply::refused(ErrorCode::WeightsConflict, error.to_string());
     };
@@ -128,7 +128,7 @@ impl Run {
         read.map_err(|_| Reply::error(&stopped()))
     }
 
-    async fn known(&self, worker: WorkerId) -> Result<Option<Known>, Reply> {
+    pub(crate) async fn known(&self, worker: WorkerId) -> Result<Option<Known>, Reply> {
         self.read(move |state| state.holding(worker).map(Known::of))
             .await
     }
@@ -152,6 +152,9 @@ impl Run {
     }
 
     async fn called(&self, engine: &Engine, relayed: &Relayed, all: bool) -> Result<Reply, Reply> {
+        let relayed = &relayed.keeping_requests(engine.kind);
+        self.check_ranks(engine, relayed).await?;
+        self.check_group(relayed).await?;
         match &relayed.call {
             None => {
                 if relayed.method != Method::GET {
@@ -162,8 +165,12 @@ impl Run {
                 }
                 Ok(self.send(engine, relayed).await)
             }
-            Some(TrainerCall::Resume) => self.resume(engine, Some(relayed)).await,
+            Some(TrainerCall::Resume) => {
+                self.close(engine).await?;
+                self.resume(engine, Some(relayed)).await
+            }
             Some(call) => {
+                self.open(engine, relayed, all).await?;
                 self.begin_paused(engine, call, all).await?;
                 match call {
                     TrainerCall::Begin => self.abandon(engine).await?,
@@ -179,7 +186,7 @@ impl Run {
     }
 
     /// Records a call that is about to be made.
-    async fn begin(
+    pub(crate) async fn begin(
         &self,
         engine: &Engine,
         call: &TrainerCall,
@@ -200,7 +207,7 @@ impl Run {
         published.map_err(|error| Reply::refused(ErrorCode::Internal, error.to_string()))
     }
 
-    async fn ended(&self, engine: &Engine, answer: Answer) -> Result<(), Reply> {
+    pub(crate) async fn ended(&self, engine: &Engine, answer: Answer) -> Result<(), Reply> {
         if let Answer::Failed { cause } | Answer::Refused { cause } = &answer {
             tracing::warn!(job = %self.job, worker = %engine.worker, %cause,
                 "a trainer's call to an engine");
@@ -258,14 +265,13 @@ impl Run {
 
     /// Ends an update that its trainer gave up, or that broke off: engines begin no other before.
     /// What comes of it does not matter, because all weights are sent again.
-    async fn abandon(&self, engine: &Engine) -> Result<(), Reply> {
+    pub(crate) async fn abandon(&self, engine: &Engine) -> Result<(), Reply> {
         let known = self.known(engine.worker).await?;
         if known.is_some_and(|known| known.may_be_open) {
-            let path = match engine.kind {
-                EngineKind::Sglang => "/end_weight_update",
-                _ => "/finish_weight_update",
+            let end = match engine.kind {
+                EngineKind::Sglang => Relayed::end_of_session(),
+                _ => Relayed::own(Method::POST, "/finish_weight_update"),
             };
-            let end = Relayed::own(Method::POST, path);
             self.send(engine, &end).await;
         }
         Ok(())
@@ -296,7 +302,7 @@ impl Run {
     ) -> Result<Reply, Reply> {
         let is_last = matches!(call, TrainerCall::End { .. } | TrainerCall::Load { .. });
         let known = self.known(engine.worker).await?;
-        let is_own = known.is_some_and(|known| known.is_paused_by_treadle);
+        let is_own = known.is_some_and(|known| known.trainer.paused_by_treadle);
         if !reply.is_success() || !is_last || !is_own {
             return Ok(reply);
         }
@@ -377,7 +383,7 @@ impl Run {
 
     /// Makes a call that no other may overtake. It is given up once its engine is lost: there may
     /// never be an answer then.
-    async fn send_while_there(&self, engine: &Engine, relayed: &Relayed) -> Reply {
+    pub(crate) async fn send_while_there(&self, engine: &Engine, relayed: &Relayed) -> Reply {
         let lost = async {
             let answers = async || self.driver.worker(engine.worker).await;
             while let Ok(Some(worker)) = answers().await

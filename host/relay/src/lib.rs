@@ -18,6 +18,7 @@ mod paths;
 mod ports;
 mod ranks;
 mod relayed;
+mod sglang;
 
 pub use ports::{Port, port_router};
 

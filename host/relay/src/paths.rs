@@ -121,6 +121,7 @@ impl Does {
         let name = body["weight_version"].as_str();
         let name = name.or(body["new_version"].as_str()).map(Into::into);
         Some(match self {
+            Self::Joins if has_ranks(body) => TrainerCall::Join,
             Self::Nothing | Self::Memory | Self::Joins | Self::Checks | Self::Asks => return None,
             Self::Pauses => TrainerCall::Pause { own: false },
             Self::Begins => TrainerCall::Begin,
@@ -130,6 +131,15 @@ impl Does {
             Self::Resumes => TrainerCall::Resume,
         })
     }
+}
+
+/// Whether what an engine joins is a group with ranks, whose members wait for each other.
+fn has_ranks(body: &Value) -> bool {
+    let info = match &body["init_info"] {
+        Value::Object(_) => &body["init_info"],
+        _ => body,
+    };
+    !info["rank_offset"].is_null()
 }
 
 #[cfg(test)]
@@ -170,5 +180,13 @@ mod tests {
         let call = Does::Ends.call(&json!({"weight_version": "7"}));
         assert_eq!(call.as_ref().and_then(TrainerCall::name), Some("7"));
         assert_eq!(Does::Joins.call(&Value::Null), None);
+        let shared = json!({"init_info": {"backend": "ipc"}});
+        assert_eq!(Does::Joins.call(&shared), None);
+        for info in [
+            json!({"rank_offset": 1}),
+            json!({"init_info": {"rank_offset": 1}}),
+        ] {
+            assert_eq!(Does::Joins.call(&info), Some(TrainerCall::Join));
+        }
     }
 }

@@ -10,7 +10,27 @@ use serde_json::{Value, json};
 use treadle_model::EngineKind;
 use treadle_wire::ErrorCode;
 
+/// What may come through a process group.
+const THROUGH_GROUP: [&str; 2] = ["/update_weights", "/update_weights_from_distributed"];
+
 impl Run {
+    /// Refuses weights that come through a group with an engine that is another process by now.
+    pub(crate) async fn check_group(&self, relayed: &Relayed) -> Result<(), Reply> {
+        if !THROUGH_GROUP.contains(&relayed.path) {
+            return Ok(());
+        }
+        let page = relayed.page().map_err(|error| Reply::error(&error))?;
+        if page["weight_dir"].is_string() {
+            return Ok(());
+        }
+        let job = self.job.clone();
+        let why = self.read(move |state| state.jobs.get(&job)?.group.why_broken());
+        match why.await? {
+            Some(why) => Err(Reply::refused(ErrorCode::WeightsConflict, why)),
+            None => Ok(()),
+        }
+    }
+
     /// The call for each engine: the trainer's own, with its ranks.
     pub(crate) async fn split(
         &self,

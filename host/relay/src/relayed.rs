@@ -74,6 +74,11 @@ impl Relayed {
         }
     }
 
+    /// Ends an update in parts of SGLang, which wants a body.
+    pub(crate) fn end_of_session() -> Self {
+        Self::own(Method::POST, "/end_weight_update").with(&json!({}))
+    }
+
     /// The body; nothing is an empty object.
     pub(crate) fn page(&self) -> Result<Value, ErrorBody> {
         if self.body.is_empty() {

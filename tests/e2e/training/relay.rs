@@ -1,6 +1,7 @@
 //! Updates of weights that trainers drive through the relay: with the clients of vLLM and SkyRL as
 //! they are published, and with the calls of slime and prime-rl.
 
+mod generations;
 mod recorded;
 
 use std::path::PathBuf;
