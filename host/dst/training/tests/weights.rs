@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use treadle_dst_outcome::{EventCounts, Outcome};
 use treadle_dst_training::{WeightsBug, WeightsOptions, explore_weights};
 
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=40;
 /// Seeds that found something, with what it was.
 const FOUND: &[(u64, &str)] = &[
     (3, "a load of an engine whose pause had failed"),
@@ -40,8 +40,18 @@ fn weight_updates_end_well_and_have_everything_in_them() {
     for seed in SEEDS {
         sums.add(&run_seed(seed).ends);
     }
-    let expected: [(&str, u64); 0] = [];
-    println!("{sums:?}");
+    let expected = [
+        ("batches", 100),
+        ("captured", 600),
+        ("crashed", 30),
+        ("hung", 12),
+        ("lied", 10),
+        ("restarted-unnoticed", 14),
+        ("restarts", 11),
+        ("rolled_back", 8),
+        ("left-unfinished", 4),
+        ("aborted", 4),
+    ];
     for (name, least) in expected {
         let times = sums.0.get(name).copied().unwrap_or(0);
         assert!(times >= least, "{name}: {times}");
@@ -61,8 +71,8 @@ fn seeds_that_found_something_end_well() {
 fn fresh_weight_updates_end_well() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let first = now.expect("the clock is right").as_secs() * 1_000;
-    println!("seeds {first} to {}", first + 49);
-    for seed in first..first + 50 {
+    println!("seeds {first} to {}", first + 19);
+    for seed in first..first + 20 {
         run_seed(seed);
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) driving: Option<Driving>,
     pub(super) settings: JobSettings,
     pub(super) clients: usize,
-    /// Time that an answer takes, in parts of which each has one version.
+    /// Time that an answer takes; each of its parts is sampled by one version.
     pub(super) answer_us: u64,
     pub(super) training_us: u64,
     /// Longest time that an engine takes to load a version.
