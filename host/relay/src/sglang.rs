@@ -60,7 +60,10 @@ impl Run {
     async fn is_under_way(&self, engine: &Engine) -> Result<bool, Reply> {
         let known = self.known(engine.worker).await?;
         let extent = known.map(|known| known.trainer.extent);
-        Ok(matches!(extent, Some(Extent::Open | Extent::Parts)))
+        Ok(matches!(
+            extent,
+            Some(Extent::Open | Extent::Own | Extent::Parts)
+        ))
     }
 
     /// Begins an update for a trainer that does not, before its first part. A server that has no
@@ -95,9 +98,7 @@ impl Run {
     pub(crate) async fn close(&self, engine: &Engine) -> Result<(), Reply> {
         let known = self.known(engine.worker).await?;
         let is_open = known.is_some_and(|known| {
-            let trainer = &known.trainer;
-            let is_begun = trainer.begun_by_treadle && trainer.extent == Extent::Parts;
-            is_begun && known.phase == Phase::Paused
+            known.trainer.extent == Extent::Own && known.phase == Phase::Paused
         });
         if !is_open {
             return Ok(());

@@ -11,7 +11,7 @@ mod tested;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use policy::Linked;
+pub use policy::Linked;
 
 use std::collections::BTreeMap;
 use tangram_allocation::Config;

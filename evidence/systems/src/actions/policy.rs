@@ -8,11 +8,11 @@ use treadle_simulator::actions::Allocator;
 
 /// A policy that is linked in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Linked<P>(pub(crate) P);
+pub struct Linked<P>(pub P);
 
 impl<P> Linked<P> {
     /// A question as policies get it.
-    pub(crate) fn table(question: &ElasticQuestion) -> Actions {
+    pub fn table(question: &ElasticQuestion) -> Actions {
         Actions {
             pool: question.pool.clone(),
             candidate: question.candidate.clone(),

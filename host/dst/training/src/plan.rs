@@ -148,6 +148,7 @@ fn settings(s: &mut Stream) -> JobSettings {
     let lag_max = s.pick(&[0, 0, 1, 1, 1, 2, 3, 5]);
     let judged = s.percent(30);
     JobSettings {
+        model: None,
         group_size: s.between_low(1, 5) as u16,
         batch_groups: s.between_low(1, 6) as u32,
         lag_max,

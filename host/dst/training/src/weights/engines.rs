@@ -360,15 +360,17 @@ impl Simulation {
         let is_open = matches!(engine.content, Content::Open(_));
         match call {
             TrainerCall::Pause { .. } => engine.paused = true,
-            TrainerCall::Begin if is_open => return Ok(failed("an update has begun already")),
-            TrainerCall::Begin => {
+            TrainerCall::Begin | TrainerCall::BeginOwn if is_open => {
+                return Ok(failed("an update has begun already"));
+            }
+            TrainerCall::Begin | TrainerCall::BeginOwn => {
                 engine.change(Content::Open(nonce));
                 Model::loads(worker, &self.engines[&worker])?;
             }
             TrainerCall::Part { .. } | TrainerCall::End { .. } if !is_open => {
                 return Ok(failed("no update has begun"));
             }
-            TrainerCall::Part { .. } | TrainerCall::Resume => {}
+            TrainerCall::Join | TrainerCall::Part { .. } | TrainerCall::Resume => {}
             TrainerCall::End { .. } | TrainerCall::Load { .. } => {
                 self.load(worker, version, &version.plain_name(), fate)?;
             }
