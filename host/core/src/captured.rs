@@ -19,6 +19,8 @@ pub struct CapturedVersion {
     /// Versions that the engine may have: what it was last proven to have, and what it is loading.
     /// Empty if treadle has no part in what it loads.
     pub held: Vec<u64>,
+    /// Lineage and version that it has by proof, of whichever lineage; absent while that may change.
+    pub proven: Option<(u32, u64)>,
     /// Versions of the lineage by the names that engines have for them.
     pub named: BTreeMap<Box<str>, u64>,
     /// Which prompts its job wants to continue captured answers.
@@ -36,6 +38,9 @@ pub enum UnknownVersion {
     /// The trainer went back while the step ran.
     #[error("the trainer went back while it ran, and abandoned version {0}")]
     Abandoned(u64),
+    /// The engine was lost, or the job let go of it.
+    #[error("it is not known which version the engine had when the answer ended")]
+    Lost,
     /// The engine has other weights than those on record.
     #[error("the answer names version `{0}`, which is not on record for its engine")]
     Named(Box<str>),
@@ -74,7 +79,12 @@ impl Core {
         let is_changing = |h: &&Holding| !matches!(h.phase, Phase::Held | Phase::Paused);
         let loading = holding.filter(is_changing);
         let loading = loading.and_then(|holding| holding.loading.as_ref());
-        let held: Vec<&Weights> = held.into_iter().chain(loading).filter(own).collect();
+        // Nobody knows what one has whose update broke off.
+        let is_known = holding.is_none_or(|holding| holding.sound) || loading.is_some();
+        let proven = held.filter(|_| loading.is_none() && is_known);
+        let proven = proven.map(|weights| (weights.lineage, weights.version));
+        let held = held.filter(|_| is_known).into_iter().chain(loading);
+        let held: Vec<&Weights> = held.filter(own).collect();
         let of_job = weights.jobs.get(job).into_iter().flat_map(|of_job| {
             let update = of_job.update.as_ref().map(|update| &update.weights);
             let last = of_job.last.as_ref().map(|last| &last.weights);
@@ -86,6 +96,7 @@ impl Core {
             lineage: found.lineage,
             rolled_back_to: found.rolled_back_to,
             version: found.version,
+            proven,
             history: *history,
             model: model.clone(),
             held: held.iter().map(|weights| weights.version).collect(),
@@ -109,9 +120,16 @@ impl ServedVersions {
         };
         let begun = of(&self.begun).zip(self.in_service());
         let ((oldest, newest), in_service) = begun.ok_or(UnknownVersion::WentBack)?;
-        let parted = self.begun.lineage != self.ended.lineage;
-        if parted && newest > self.ended.rolled_back_to {
+        let (begun, ended) = (&self.begun, &self.ended);
+        let parted = begun.lineage != ended.lineage;
+        // It may have been loaded meanwhile, also more than once.
+        let is_other = begun.proven != ended.proven;
+        if parted && (is_other || newest > ended.rolled_back_to) {
             return Err(UnknownVersion::Abandoned(newest));
+        }
+        // Or have a version that is on record nowhere.
+        if !parted && !begun.held.is_empty() && ended.held.is_empty() {
+            return Err(UnknownVersion::Lost);
         }
         let ended = of(&self.ended).map_or(newest, |(_, newest)| newest);
         Ok(VersionBounds {
@@ -158,6 +176,25 @@ impl ServedVersions {
 mod tests {
     use super::*;
 
+    /// It had been proven to have a version, and then did not answer in time.
+    #[test]
+    fn a_step_of_an_engine_that_was_lost_meanwhile_is_not_captured() {
+        let read = |held: &[u64]| CapturedVersion {
+            version: Some(4),
+            held: held.to_vec(),
+            ..CapturedVersion::default()
+        };
+        let bounds = |begun: &[u64], ended: &[u64]| {
+            let (begun, ended) = (read(begun), read(ended));
+            ServedVersions { begun, ended }.bounds()
+        };
+        let known = |oldest, newest| Ok(VersionBounds { oldest, newest });
+        assert_eq!(bounds(&[4], &[]), Err(UnknownVersion::Lost));
+        assert_eq!(bounds(&[4], &[5]), known(4, 5));
+        assert_eq!(bounds(&[], &[]), known(4, 4), "treadle loads nothing");
+        assert_eq!(bounds(&[], &[5]), known(4, 5));
+    }
+
     /// An engine may have a version before it is in service, and the trainer may abandon it.
     #[test]
     fn a_step_that_an_abandoned_version_may_have_sampled_is_not_captured() {
@@ -166,12 +203,20 @@ mod tests {
             rolled_back_to: if lineage == 0 { 0 } else { 6 },
             version: (lineage == 0).then_some(6),
             held: vec![held],
+            proven: Some((0, held)),
             ..CapturedVersion::default()
         };
         let bounds = |held: u64, lineage: u32| {
             let (begun, ended) = (read(0, held), read(lineage, held));
             ServedVersions { begun, ended }.bounds()
         };
+        let loaded = CapturedVersion {
+            proven: Some((1, 6)),
+            ..read(1, 6)
+        };
+        let (begun, ended) = (read(0, 6), loaded);
+        let reloaded = ServedVersions { begun, ended }.bounds();
+        assert_eq!(reloaded, Err(UnknownVersion::Abandoned(6)));
         assert_eq!(bounds(7, 1), Err(UnknownVersion::Abandoned(7)));
         let known = |oldest, newest| Ok(VersionBounds { oldest, newest });
         assert_eq!(bounds(6, 1), known(6, 6));
