@@ -286,7 +286,10 @@ impl Holding {
             cause: self.cause.clone().unwrap_or_default(),
         };
         let is_torn = matches!(self.phase, Phase::Torn | Phase::Unknown);
-        let is_paused = !is_torn && self.phase != Phase::Held;
+        // One that answers again is asked what it has, and generates meanwhile.
+        let is_asked = self.trainer.is_none();
+        let is_asked = is_asked && matches!(self.phase, Phase::Verifying | Phase::Clearing);
+        let is_paused = !is_torn && !is_asked && self.phase != Phase::Held;
         match call {
             TrainerCall::Pause { .. } | TrainerCall::Join => Ok(()),
             TrainerCall::Resume | TrainerCall::Part { .. } | TrainerCall::End { .. } if is_torn => {
