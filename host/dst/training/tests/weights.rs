@@ -66,17 +66,6 @@ fn seeds_that_found_something_end_well() {
     }
 }
 
-/// Seeds that no earlier run had; a failure names its seed.
-#[test]
-fn fresh_weight_updates_end_well() {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let first = now.expect("the clock is right").as_secs() * 1_000;
-    println!("seeds {first} to {}", first + 19);
-    for seed in first..first + 20 {
-        run_seed(seed);
-    }
-}
-
 #[test]
 fn a_weight_update_is_simulated_the_same_way_each_time() {
     let trace = WeightsOptions {

@@ -246,6 +246,8 @@ impl Simulation {
             Due::Called { worker, process } => self.call_ends(worker, process),
             Due::Timeout { worker, number } => self.times_out(worker, number),
             Due::Broken(worker, job) => self.call_breaks(worker, &job),
+            // It may have died more than once since.
+            Due::Starts(worker) if self.engine(worker).up => Ok(()),
             Due::Starts(worker) => {
                 self.start(worker);
                 let notices_us = self.draws.between_low(0, 3 * SECOND_US);
@@ -342,9 +344,9 @@ impl Simulation {
         } else {
             return Ok(());
         };
-        // It is asked what it has, once it answers.
+        // It is asked what it has, once it answers. A call that is under way was made before.
         let engine = self.engine(worker);
-        if engine.seen == Seen::Unnoticed {
+        if engine.seen == Seen::Unnoticed && engine.busy.is_none() {
             engine.seen = Seen::Known;
         }
         self.handle(event.into())
