@@ -111,12 +111,9 @@ impl Breakers {
 }
 
 impl Permit<'_> {
-    /// The judge answered, whatever it said.
+    /// The judge answered, whatever it said. If another one failed before, the job has this one now.
     pub(crate) fn answered(self) {
-        let mut jobs = self.breakers.jobs();
-        if jobs.get(&self.job).is_some_and(|k| k.judge == self.judge) {
-            jobs.remove(&self.job);
-        }
+        self.breakers.jobs().remove(&self.job);
     }
 
     /// The judge failed, and may have said when to ask again.
@@ -231,6 +228,10 @@ mod tests {
         assert!(breakers.permit("j", "one", now).is_ok());
         failing(&breakers, 1, now);
         assert!(breakers.permit("j", "one", now).is_err());
+        let other = breakers.permit("j", "other", now);
+        other.expect("another judge").answered();
+        assert_eq!(breakers.waiting("j", now), None, "it is the job's now");
+        failing(&breakers, FAILURES_MAX, now);
         breakers.forget("j");
         assert!(breakers.permit("j", "one", now).is_ok());
     }

@@ -4,7 +4,7 @@
 use super::engines::Work;
 use super::model::Version;
 use crate::bug::injected_bugs;
-use treadle_core::weights::{Answer, Call, Checksum, PendingCall, Phase, WeightsCommand};
+use treadle_core::weights::{Answer, Call, Checksum, Phase, WeightsCommand};
 use treadle_core::{CapturedVersion, Command, Event, ProgramEvent, State};
 use treadle_model::Span;
 
@@ -21,8 +21,6 @@ injected_bugs! { WeightsBug {
     KeepCaches => "keep-caches",
     /// Fences do not reach the machine of programs.
     SkipFences => "skip-fences",
-    /// The answer to a call that was given up counts as that of the present one.
-    LateAnswer => "late-answer",
     /// The versions that answers name are not noticed.
     IgnoreNames => "ignore-names",
     /// Engines that are lost and answer again are not noticed.
@@ -99,12 +97,6 @@ impl WeightsBug {
 
     pub(super) fn keeps_caches(self) -> bool {
         self == Self::KeepCaches
-    }
-
-    /// The call that an answer counts for that came too late.
-    pub(super) fn number_of_late(self, pending: Option<PendingCall>) -> Option<u64> {
-        let pending = pending.filter(|_| self == Self::LateAnswer)?;
-        Some(pending.number)
     }
 
     /// Changes commands.

@@ -210,18 +210,12 @@ impl Simulation {
 
     /// An answer reaches whoever waits for it.
     fn answer(&mut self, worker: WorkerId, job: &Job, mut answer: Answer) -> Checked {
-        let is_late = job.is_late || job.daemon != self.daemons;
-        let mut number = job.number;
+        let number = job.number;
+        if job.is_late || job.daemon != self.daemons {
+            return Ok(());
+        }
         if let Some(bug) = self.bug {
             bug.answer(&job.work, &mut answer);
-            let pending = self.holding(worker).and_then(|holding| holding.call);
-            if is_late && let Some(other) = bug.number_of_late(pending) {
-                number = other;
-            } else if is_late {
-                return Ok(());
-            }
-        } else if is_late {
-            return Ok(());
         }
         match &job.work {
             Work::Own(call, weights) => {
