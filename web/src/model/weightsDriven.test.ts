@@ -22,7 +22,7 @@ function eventsOf(text: string): EventView[] {
 }
 
 function callOf([verb = "", name]: string[]): unknown {
-  if (verb === "begin" || verb === "resume") return verb;
+  if (["join", "begin", "begin_own", "resume"].includes(verb)) return verb;
   return { [verb]: verb === "pause" ? { own: name === "own" } : { name: name ?? null } };
 }
 
@@ -238,6 +238,29 @@ describe("an update that a trainer drives", () => {
     );
     const [row] = updateRows(replay(unnamed), null, 100_000);
     expect(row).toMatchObject({ weights: { version: 1, name: "w" }, held: 2 });
+  });
+
+  it("does not begin with engines that join a process group", () => {
+    const history = replay("0 0 calls join\n0 1 calls join\n9 0 trainer done");
+    expect(history.updates).toEqual([]);
+    expect(statesOf(history, 0)).toEqual(["awaiting", "held"]);
+    expect(statesOf(history, 1)).toEqual(["awaiting"]);
+    const hung = replay("0 0 calls join\n9 0 trainer failed it hangs");
+    expect(hung.engines.get(0)?.at(-1)?.label).toContain("may wait for a process group for ever");
+  });
+
+  it("goes on at a server that has no begin, and ends what treadle began", () => {
+    const older = replay(
+      "0 0 calls pause\n1 0 trainer done\n2 0 calls begin_own\n3 0 trainer refused 404\n4 0 calls part",
+    );
+    expect(statesOf(older, 0)).toEqual(["pausing", "idle", "loading", "idle", "loading"]);
+    expect(older.updates[0]?.behind.size).toBe(0);
+    const newer = replay(
+      "0 0 calls pause\n1 0 trainer done\n2 0 calls begin_own\n3 0 trainer done\n4 0 calls part\n5 0 trainer done\n6 0 calls pause\n7 0 trainer done",
+    );
+    expect(newer.engines.get(0)?.at(-1)?.label).toContain(
+      "parts of an update that its trainer left",
+    );
   });
 
   it("ends unfinished when a trainer that never pauses begins another one", () => {

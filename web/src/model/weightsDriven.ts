@@ -2,12 +2,12 @@
 // of host/core/weights/src/driven.rs: the trainer pauses and loads, and treadle has each engine
 // prove what it has, clear its caches and generate again.
 import type { EventView, WeightsView } from "../api/types";
+import { DrivenEngine, isIn, read, type Trainer, type Verb } from "./drivenEngine";
 import type { Span } from "./timeline";
 import {
   type CallAnswer,
   type Checksums,
   compare,
-  Engine,
   isSame,
   STATE_OF,
   type TrainerCall,
@@ -25,133 +25,6 @@ import {
   type WeightsUpdate,
   WORDS,
 } from "./weightsReplay";
-
-type Verb = "pause" | "begin" | "part" | "end" | "load" | "resume";
-
-/** What a call does, and the version's name if it has it. */
-function read(call: TrainerCall): { verb: Verb; name: string | null; own: boolean } {
-  if (typeof call === "string") return { verb: call, name: null, own: false };
-  const [verb, { name = null, own = false }] = Object.entries(call)[0] as [
-    Verb,
-    { name?: string | null; own?: boolean },
-  ];
-  return { verb, name, own };
-}
-
-/** What a trainer is doing to an engine. */
-interface Trainer {
-  call: TrainerCall | null;
-  /** How much of the weights it has replaced. */
-  extent: "nothing" | "open" | "all";
-  resumes: boolean;
-  pausedByTreadle: boolean;
-}
-
-const IDLE: Trainer = { call: null, extent: "nothing", resumes: false, pausedByTreadle: false };
-
-class DrivenEngine extends Engine {
-  trainer: Trainer | null = null;
-
-  get isCalled(): boolean {
-    return Boolean(this.trainer?.call);
-  }
-
-  /** Whether its trainer's calls may have changed the weights. */
-  private get isTouched(): boolean {
-    const { call, extent } = this.trainer ?? IDLE;
-    return extent !== "nothing" || (call !== null && read(call).verb !== "pause");
-  }
-
-  called(call: TrainerCall, weights: WeightsView): void {
-    const isWhole = this.sound && !this.isTouched;
-    this.trainer ??= { ...IDLE };
-    const { verb, own } = read(call);
-    if (verb === "resume") {
-      this.trainer.resumes = true;
-      if (this.phase !== "paused") return;
-      if (isWhole) Object.assign(this, { loading: this.held, phase: "resuming" });
-      else this.prove(weights);
-      return;
-    }
-    if (verb === "pause") Object.assign(this.trainer, { resumes: false, pausedByTreadle: own });
-    this.trainer.call = call;
-    Object.assign(this, { loading: null, call: null, ready: false, phase: "paused" });
-  }
-
-  /** A trainer's call ended. Returns whether the engine still takes part in the update. */
-  answered(answer: CallAnswer, weights: WeightsView, now: number): boolean {
-    const { trainer } = this;
-    if (!trainer?.call) return true;
-    const { verb, own } = read(trainer.call);
-    trainer.call = null;
-    const isRefused = typeof answer !== "string" && "refused" in answer;
-    const failure = causeOf(answer);
-    if (failure === null) return this.carriedOut(verb, weights);
-    const cause = `a trainer's call failed: ${failure}`;
-    const isWhole = this.sound && trainer.extent === "nothing";
-    if (verb === "pause" && isWhole && (own || isRefused)) {
-      trainer.resumes = true;
-      Object.assign(this, { loading: this.held, cause, phase: "resuming" });
-      return true;
-    }
-    if (verb === "pause" && !isRefused) {
-      this.cause = cause;
-      return true;
-    }
-    const isBefore = ["begin", "load", "part"].includes(verb) && trainer.extent !== "all";
-    return isRefused && isBefore ? true : this.tear(now, cause);
-  }
-
-  /** A trainer's call ended after its update was over for the engine. */
-  outlived(now: number): void {
-    if (!this.isCalled) return;
-    this.trainer = null;
-    this.tear(now, this.cause ?? "its update ended before a trainer's call did");
-  }
-
-  /** It did not answer. Whether it was known what it had until then. */
-  lost(now: number, isFirst: boolean): boolean {
-    const isFresh = this.phase === "held" && this.held === null && isFirst;
-    if (isFresh || this.phase === "torn" || this.phase === "unknown") return false;
-    const cause = "it did not answer; it may be another process by now";
-    if (this.isTouched) this.tear(now, cause);
-    else this.doubt(cause, now);
-    return true;
-  }
-
-  override doubt(cause: string, now: number): void {
-    super.doubt(cause, now);
-    const call = this.trainer?.call;
-    this.trainer = call ? { ...IDLE, call } : null;
-  }
-
-  override ended(call: WeightsCall, answer: CallAnswer, known: Checksums, now: number): boolean {
-    const stays = super.ended(call, answer, known, now);
-    if (call === "resume" && answer === "done") this.trainer = null;
-    return stays;
-  }
-
-  private carriedOut(verb: Verb, weights: WeightsView): true {
-    this.trainer ??= { ...IDLE };
-    const { trainer } = this;
-    if (verb === "pause" || verb === "resume") return true;
-    if (verb === "begin") trainer.extent = "open";
-    else if (verb !== "part" || trainer.extent !== "open") trainer.extent = "all";
-    if (verb === "end") this.prove(weights);
-    this.sound = false;
-    return true;
-  }
-
-  private prove(weights: WeightsView): void {
-    this.loading = weights;
-    Object.assign(this, { confirmed: true, checksum: null, phase: "verifying" });
-  }
-}
-
-function causeOf(answer: CallAnswer): string | null {
-  if (typeof answer === "string" || "reports" in answer) return null;
-  return "refused" in answer ? answer.refused.cause : answer.failed.cause;
-}
 
 interface Running {
   row: WeightsUpdate;
@@ -217,6 +90,10 @@ export class DrivenReplay {
     const { verb, name } = read(call);
     for (const id of this.input.workers) this.track(id);
     const { engine } = this.track(worker);
+    if (verb === "join") {
+      engine.joins();
+      return;
+    }
     if (verb === "resume" && engine.phase === "held") return;
     if (this.update && this.beginsAnew(this.update, worker, verb, name)) this.endLeft(now);
     this.update ??= this.begin(this.named(lineage, ""), seq, now);
@@ -287,6 +164,10 @@ export class DrivenReplay {
   private answered(worker: number, answer: CallAnswer, now: number): void {
     const track = this.track(worker);
     const { engine } = track;
+    if (engine.isJoining) {
+      if (!engine.joined(answer, now)) this.leaveBehind(worker, engine.cause ?? "");
+      return;
+    }
     const ended = engine.trainer?.call;
     if (!this.update?.workers.has(worker)) {
       engine.outlived(now);
@@ -466,14 +347,17 @@ function lookOfCall(call: TrainerCall, { extent }: Trainer, version: string): Lo
   const { verb, own } = read(call);
   if (verb === "pause")
     return { state: "pausing", label: own ? "is paused by treadle" : "is paused by its trainer" };
-  const inParts = verb === "begin" || extent === "open";
+  if (verb === "join") return { state: "awaiting", label: "joins a process group" };
+  const inParts = verb.startsWith("begin") || isIn(extent, "open", "own", "parts");
   return inParts ? IN_PARTS : { state: "loading", label: `loads ${version}` };
 }
 
 /** Between a trainer's calls. */
 function lookPaused(trainer: Trainer | null, version: string): Look {
-  if (trainer?.extent === "open") return IN_PARTS;
-  const what = trainer?.extent === "all" ? `has been sent ${version}` : "is paused";
+  const extent = trainer?.extent ?? "nothing";
+  if (isIn(extent, "open", "own", "parts")) return IN_PARTS;
+  const half = extent === "left" ? "has parts of an update that its trainer left" : "is paused";
+  const what = extent === "all" ? `has been sent ${version}` : half;
   return { state: "idle", label: `${what} and waits for its trainer` };
 }
 

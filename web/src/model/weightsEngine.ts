@@ -37,7 +37,9 @@ export type CallAnswer =
 
 /** A trainer's call to an engine: a word, or a word with what belongs to it. */
 export type TrainerCall =
+  | "join"
   | "begin"
+  | "begin_own"
   | "resume"
   | { pause: { own: boolean } }
   | { part: { name: string | null } }
