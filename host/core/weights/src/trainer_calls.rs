@@ -98,7 +98,7 @@ impl Holding {
             // It generates on with what it has, or does once it is resumed: the trainer does not do
             // that to an engine that treadle was to pause for it.
             TrainerCall::Pause { own } if is_whole && (own || is_refused) => {
-                trainer.resumes = true;
+                (trainer.resumes, trainer.may_generate) = (true, true);
                 self.loading = self.held.clone();
                 self.cause = Some(cause.into());
                 self.come_to(Phase::Resuming, now);

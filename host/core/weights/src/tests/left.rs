@@ -165,6 +165,24 @@ fn a_call_that_hangs_is_named_with_its_time() {
     assert_eq!(asked(&fleet), ("verify", fleet.now), "treadle's own");
 }
 
+/// It generates on, also while its resume is not answered as it should be.
+#[test]
+fn an_engine_that_treadle_could_not_pause_is_not_loaded() {
+    let mut fleet = Fleet::driven(1);
+    let worker = WorkerId(0);
+    let own = TrainerCall::Pause { own: true };
+    fleet.call(worker, &own).expect("may pause");
+    fleet.answer(worker, &failed());
+    let cause = "400 Bad Request".into();
+    let refused = Answer::Refused { cause };
+    assert_eq!(super::edges::answer(&mut fleet, Call::Resume, &refused), 1);
+    let load = TrainerCall::Load {
+        name: Some("1".into()),
+    };
+    let refused = fleet.call(worker, &load);
+    assert_eq!(refused, Err(WeightsError::NotPaused(worker)));
+}
+
 /// Its pause failed, and nobody knows whether it was paused.
 #[test]
 fn an_engine_whose_pause_failed_is_paused_before_it_loads() {
