@@ -44,23 +44,7 @@ impl Simulation {
         self.clients[client].step = Some(step);
         self.clients[client].doing = Doing::Step;
         self.clients[client].epoch += 1;
-        let arrival = ProgramEvent::StepArrived(StepArrival {
-            step,
-            program: at.program,
-            job: at.job,
-            prompt_tokens: 100,
-            exact: true,
-            prompt_bytes: 400,
-            text: None,
-            output_tokens_max: None,
-            prefix: Vec::new(),
-            one_shot: false,
-            inferred: false,
-            parent: None,
-            group: None,
-            model: None,
-        });
-        self.handle(arrival.into())
+        self.handle(arrival(step, at).into())
     }
 
     /// The program's client is done with it. Some report its end themselves.
@@ -213,4 +197,24 @@ impl Simulation {
         self.call(TrainingEvent::MemberEnded { member, report })
             .map(drop)
     }
+}
+
+/// A step of a member arrives.
+pub(crate) fn arrival(step: StepId, at: MemberRef) -> ProgramEvent {
+    ProgramEvent::StepArrived(StepArrival {
+        step,
+        program: at.program,
+        job: at.job,
+        prompt_tokens: 100,
+        exact: true,
+        prompt_bytes: 400,
+        text: None,
+        output_tokens_max: None,
+        prefix: Vec::new(),
+        one_shot: false,
+        inferred: false,
+        parent: None,
+        group: None,
+        model: None,
+    })
 }

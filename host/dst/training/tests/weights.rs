@@ -20,6 +20,22 @@ const FOUND: &[(u64, &str)] = &[
         145,
         "tokens of a version that was abandoned while a step ran",
     ),
+    (
+        222,
+        "a trainer's load, without a pause, of an engine that was asked what it has",
+    ),
+    (
+        263,
+        "tokens of an engine that was lost between its load and its proof",
+    ),
+    (
+        461,
+        "tokens of an engine that was loaded before the trainer went back, and again after",
+    ),
+    (
+        1_062,
+        "a trainer's load of an engine that treadle could not pause for it",
+    ),
 ];
 
 /// Fails with the command that reproduces a failing simulation.

@@ -5,12 +5,12 @@ use super::engines::{Content, Seen};
 use super::model::{Model, Sampled};
 use super::{Due, JOB, Simulation};
 use crate::plan::SECOND_US;
+use crate::programs::arrival;
 use treadle_core::programs::Worker;
 use treadle_core::training::{Begun, MemberRef, Report, TrainingEvent};
 use treadle_core::weights::Phase;
 use treadle_core::{
-    CapturedVersion, ProgramCommand, ProgramEvent, ServedVersions, StepArrival, StepFailure,
-    StepTokens,
+    CapturedVersion, ProgramCommand, ProgramEvent, ServedVersions, StepFailure, StepTokens,
 };
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{FinishReason, StepId, Timestamp, WorkerId};
@@ -153,23 +153,7 @@ impl Simulation {
             is_cut: false,
         };
         self.steps.insert(step, entry);
-        let arrival = ProgramEvent::StepArrived(StepArrival {
-            step,
-            program: at.program,
-            job: at.job,
-            prompt_tokens: 100,
-            exact: true,
-            prompt_bytes: 400,
-            text: None,
-            output_tokens_max: None,
-            prefix: Vec::new(),
-            one_shot: false,
-            inferred: false,
-            parent: None,
-            group: None,
-            model: None,
-        });
-        self.handle(arrival.into())
+        self.handle(arrival(step, at).into())
     }
 
     fn release(&mut self, client: usize, at: MemberRef) -> Checked {
