@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { MemberStep, MemberSteps } from "../api/sample";
 import {
+  breakText,
   colorOf,
   figuresOf,
   logprobsText,
@@ -183,4 +184,10 @@ test("colours change at the log-probabilities of the scale", () => {
     ...[0, 0, 1, 2, 3, 4, 4, null],
   ]);
   expect(SCALE.length).toBe(5);
+});
+
+test("each kind of break that the daemon counts has a text of its own", () => {
+  const kinds = "repeated rerendered thinking_dropped edited compacted volatile other_agent other";
+  const texts = kinds.split(" ").map(breakText);
+  expect(new Set([...texts, breakText("later")]).size).toBe(9);
 });

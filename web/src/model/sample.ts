@@ -66,13 +66,14 @@ export function logprobsText(kind: string): string {
 
 /** What each kind of break means. */
 const BREAKS: Record<string, string> = {
-  rerendered:
-    "The client sent the answer back in other tokens, without its thinking, or not at all.",
+  rerendered: "The client sent the answer back in other tokens, or not at all.",
+  thinking_dropped: "The client sent only the end of the answer back, without its thinking.",
   edited: "An earlier part of the prompt changed.",
   compacted: "The prompt is shorter than an earlier one that begins like it.",
   volatile: "The prompts differ near the start, such as in a date or a counter.",
   repeated: "The same prompt was sent again.",
-  other: "The prompt has nothing in common with earlier ones, as that of another agent.",
+  other_agent: "Only the start of the template is common: another agent, a title, a summary.",
+  other: "The prompt has nothing in common with earlier ones.",
 };
 
 export function breakText(kind: string): string {
