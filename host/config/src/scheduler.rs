@@ -21,7 +21,9 @@ section! {
         high_watermark: f64 = 1.0, "share", 0.05 ..= 2.0;
         /// Share of an engine's cache up to which paused programs are resumed; at most `scheduler.high_watermark`.
         low_watermark: f64 = 0.9, "share", 0.05 ..= 2.0;
-        /// How long a step may wait for placement before it is refused with 503.
+        /// How long a step may wait for placement before it is refused with 503. The time for which
+        /// all engines that could take it are fenced for their weights does not count, unless it
+        /// reaches the limit in one go; the time for which they are paused or asleep does.
         queue_wait_s_max: u64 = 1800, "seconds", 1 ..= 604_800;
         /// Maximum time for which other programs may be preferred to a waiting one before it goes
         /// first. The actual limit is three times the mean wait of programs for placement if caches

@@ -20,8 +20,12 @@ pub enum Refusal {
     },
     /// It waited up to the limit.
     QueueWaitExceeded {
-        /// The limit.
+        /// How long it waited, without time at engines and time while all workers that could take
+        /// it were fenced for their weights.
         waited_ms: u64,
+        /// How long they had been fenced, if that reached the limit.
+        #[serde(default)]
+        suspended_ms: u64,
         /// Healthy workers at that time.
         healthy_workers: u32,
         /// Healthy workers that took no programs because an operator had cordoned them.
@@ -68,8 +72,19 @@ impl fmt::Display for Refusal {
             ),
             Self::QueueWaitExceeded {
                 waited_ms,
+                suspended_ms: suspended_ms @ 1..,
+                ..
+            } => write!(
+                f,
+                "it waited {} s, and {} s more while all workers were fenced for their weights",
+                waited_ms / 1_000,
+                suspended_ms / 1_000
+            ),
+            Self::QueueWaitExceeded {
+                waited_ms,
                 healthy_workers,
                 cordoned_workers,
+                ..
             } => write!(
                 f,
                 "it waited {} s; {healthy_workers} workers were healthy, {cordoned_workers} of them \

@@ -296,13 +296,20 @@ fn assert_steps(state: &State, core: &Programs) {
                     p.running.contains(id),
                     "{id}: known to its program as running"
                 );
+                let is_suspended = s.suspended_since.is_some();
+                assert!(!is_suspended, "{id}: only waits are suspended");
             }
             StepState::Waiting => {
                 assert!(
                     p.waiting.contains(id),
                     "{id}: known to its program as waiting"
                 );
-                let deadline = s.waits_since + core.config.queue_wait_max;
+                assert_eq!(
+                    s.suspended_since.is_some(),
+                    core.is_suspended(s.program),
+                    "{id}: its wait is suspended while only fences are in its way"
+                );
+                let deadline = s.wait_deadline(core.config.queue_wait_max);
                 assert!(
                     state.timers.contains(deadline, Timer::StepWait(*id)),
                     "{id}: bounded"

@@ -130,6 +130,9 @@ impl Machine for Programs {
     }
 
     fn apply(&mut self, event: &ProgramEvent, (): &()) {
+        if matches!(event.about(), About::Worker(_)) {
+            self.worker_changes();
+        }
         self.transition(event);
         self.due.adopts = matches!(event, ProgramEvent::StepAdopted { .. });
     }
@@ -147,6 +150,7 @@ impl Machine for Programs {
     fn settle(&mut self, (): &()) {
         self.settle_adopted();
         self.settle_workers();
+        self.settle_suspensions();
         self.settle_draining();
         self.settle_resumed();
         self.settle_transfers();

@@ -50,9 +50,13 @@ pub struct Step {
     pub program: ProgramId,
     /// When it arrived.
     pub arrived_at: Timestamp,
-    /// When its wait began, moved forward by the time spent at engines.
+    /// When its wait began, moved forward by the time spent at engines, and by the time for which
+    /// its wait was suspended.
     #[serde(default)]
     pub waits_since: Timestamp,
+    /// Since when its wait is suspended: all workers that could take it are fenced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_since: Option<Timestamp>,
     /// Where it is.
     pub state: StepState,
     /// Prompt tokens, counted or estimated.
@@ -100,6 +104,18 @@ impl Step {
             since: self.waits_since,
             step,
         }
+    }
+
+    /// How long it has waited, without time at engines and time for which its wait was suspended.
+    pub fn waited(&self, now: Timestamp) -> Span {
+        let until = self.suspended_since.unwrap_or(now);
+        until.since(self.waits_since)
+    }
+
+    /// When it is refused: once it has waited for this long, or its wait has been suspended for as
+    /// long in one go.
+    pub(crate) fn wait_deadline(&self, most: Span) -> Timestamp {
+        self.suspended_since.unwrap_or(self.waits_since) + most
     }
 
     /// Tokens that the program's placement must hold for this step.

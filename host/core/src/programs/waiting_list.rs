@@ -26,6 +26,9 @@ pub struct WaitingList {
     reservations: BTreeMap<WorkerId, ProgramId>,
     /// Something changed since the last restore question.
     restore_wanted: bool,
+    /// Workers changed since it was last looked whose wait is suspended.
+    #[serde(skip)]
+    suspensions_due: bool,
 }
 
 impl WaitingList {
@@ -69,6 +72,16 @@ impl WaitingList {
         let wanted = self.restore_wanted && !self.queue.is_empty();
         self.restore_wanted &= !wanted;
         wanted
+    }
+
+    /// Looks after this event whose wait is suspended.
+    pub(crate) fn look_for_suspensions(&mut self) {
+        self.suspensions_due = true;
+    }
+
+    /// Whether workers changed since it was last looked; from then on they have not.
+    pub(crate) fn take_suspensions_due(&mut self) -> bool {
+        std::mem::take(&mut self.suspensions_due)
     }
 
     /// Adds a step that waits for placement.

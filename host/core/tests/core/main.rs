@@ -25,6 +25,7 @@ mod rollout;
 mod scenario;
 mod scenarios;
 mod speeds;
+mod suspension;
 mod takeover;
 mod tokens;
 mod training;

@@ -101,8 +101,22 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         ),
         Refusal::QueueWaitExceeded {
             waited_ms,
+            suspended_ms: suspended_ms @ 1..,
+            ..
+        } => ErrorBody::new(
+            ErrorCode::WorkersCordoned,
+            format!(
+                "the step waited {waited_ms} ms, and {suspended_ms} ms more, which is the limit, while \
+                 every engine that could take it was fenced because of its weights; `treadle weights \
+                 status` says why; end the update, restart the engines, or raise \
+                 scheduler.queue_wait_s_max"
+            ),
+        ),
+        Refusal::QueueWaitExceeded {
+            waited_ms,
             healthy_workers,
             cordoned_workers,
+            ..
         } if cordoned_workers >= healthy_workers => ErrorBody::new(
             ErrorCode::WorkersCordoned,
             format!(

@@ -61,9 +61,7 @@ impl Programs {
         ) else {
             return;
         };
-        let waited = p
-            .queued
-            .map_or(now.since(p.phase_since), |q| now.since(q.since));
+        let waited = self.waited(p).unwrap_or(now.since(p.phase_since));
         let is_own = |entry: &&Ranked| entry.program == program;
         let others = explanation.considered.iter().filter(|entry| !is_own(entry));
         let decision = Decision {

@@ -20,4 +20,5 @@ mod retention;
 mod routing;
 mod run_queue;
 mod sizes;
+mod suspension;
 mod waiting;

@@ -237,9 +237,7 @@ impl Programs {
             columns.tokens.push(p.private_tokens());
             columns.acting.push(u8::from(p.phase == Phase::Acting));
             columns.phase.push(now.since(p.phase_since));
-            columns
-                .waited
-                .push(p.queued.map(|q| now.since(q.since)).unwrap_or_default());
+            columns.waited.push(self.waited(p).unwrap_or_default());
             columns.steps.push(p.steps_finished);
             self.foresee(p, &mut columns.costs);
         }

@@ -238,7 +238,10 @@ impl Programs {
 
     fn starved_unplaced(&self) -> Vec<ProgramId> {
         let waiting = self.state.waiting.programs();
-        let unplaced = waiting.filter(|program| self.is_unplaced(*program));
+        // No worker can be reserved for a suspended one, which may have waited for less than those
+        // behind it.
+        let may = |program: &ProgramId| self.is_unplaced(*program) && !self.is_suspended(*program);
+        let unplaced = waiting.filter(may);
         let starved = unplaced.take_while(|program| self.is_starved(*program));
         starved.take(self.state.workers.len()).collect()
     }
@@ -278,8 +281,8 @@ impl Programs {
     }
 
     pub(crate) fn is_starved(&self, program: ProgramId) -> bool {
-        let entry = self.state.live.get(&program).and_then(|p| p.queued);
-        entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
+        let waited = self.state.live.get(&program).and_then(|p| self.waited(p));
+        waited.is_some_and(|waited| waited >= self.starvation_bound())
     }
 
     /// The wait after which a program goes first. If caches can be offloaded, the program that
@@ -312,9 +315,8 @@ impl Programs {
     }
 
     fn learn_wait(&mut self, program: ProgramId) {
-        let entry = self.state.live.get(&program).and_then(|p| p.queued);
-        if let Some(entry) = entry {
-            let waited = self.state.now.since(entry.since);
+        let waited = self.state.live.get(&program).and_then(|p| self.waited(p));
+        if let Some(waited) = waited {
             self.state.estimates.waited(waited);
         }
     }

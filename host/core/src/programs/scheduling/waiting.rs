@@ -13,13 +13,16 @@ impl Programs {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
-        let (program, waits_since) = (s.program, s.waits_since);
+        let program = s.program;
         s.state = StepState::Waiting;
-        let deadline = waits_since + self.config.queue_wait_max;
+        let deadline = s.wait_deadline(self.config.queue_wait_max);
         self.state.timers.arm(deadline, Timer::StepWait(step));
         self.state.waiting.add_step();
         if let Some(p) = self.state.live.get_mut(&program) {
             p.waiting.push(step);
+        }
+        if self.is_suspended(program) {
+            self.set_suspended(step, true);
         }
         self.refresh_idle(program);
         self.refresh_demand(program);
@@ -31,7 +34,7 @@ impl Programs {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
-        let (program, waits_since) = (s.program, s.waits_since);
+        let program = s.program;
         let Some(p) = self.state.live.get_mut(&program) else {
             return;
         };
@@ -40,14 +43,18 @@ impl Programs {
         };
         p.waiting.remove(index);
         let place = p.placement;
+        self.set_suspended(step, false);
         self.dequeue_at(step, place);
         let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
         if let Some(w) = w {
             w.ledger.engine_mut().end_prompt(step);
         }
         self.state.waiting.remove_step();
-        let deadline = waits_since + self.config.queue_wait_max;
-        self.state.timers.disarm(deadline, Timer::StepWait(step));
+        let most = self.config.queue_wait_max;
+        if let Some(s) = self.state.steps.get(&step) {
+            let deadline = s.wait_deadline(most);
+            self.state.timers.disarm(deadline, Timer::StepWait(step));
+        }
         self.refresh_demand(program);
         self.refile(program);
     }

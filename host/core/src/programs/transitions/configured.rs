@@ -3,27 +3,17 @@
 use crate::programs::step::StepState;
 use crate::programs::timers::Timer;
 use crate::{CoreConfig, Programs};
-use treadle_model::Timestamp;
 
 impl Programs {
     /// Applies new settings, also to steps that wait already.
     pub(crate) fn configured(&mut self, config: &CoreConfig) {
         let (old, new) = (self.config.queue_wait_max, config.queue_wait_max);
         if old != new {
-            let waiting: Vec<(_, Timestamp)> = self
-                .state
-                .steps
-                .iter()
-                .filter(|(_, s)| s.state == StepState::Waiting)
-                .map(|(step, s)| (*step, s.waits_since))
-                .collect();
-            for (step, waits_since) in waiting {
-                self.state
-                    .timers
-                    .disarm(waits_since + old, Timer::StepWait(step));
-                self.state
-                    .timers
-                    .arm(waits_since + new, Timer::StepWait(step));
+            let timers = &mut self.state.timers;
+            let steps = self.state.steps.iter();
+            for (step, s) in steps.filter(|(_, s)| s.state == StepState::Waiting) {
+                timers.disarm(s.wait_deadline(old), Timer::StepWait(*step));
+                timers.arm(s.wait_deadline(new), Timer::StepWait(*step));
             }
         }
         let other_queues = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;

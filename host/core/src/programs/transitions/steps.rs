@@ -80,6 +80,7 @@ impl Programs {
             program,
             arrived_at: self.state.now,
             waits_since: self.state.now,
+            suspended_since: None,
             state: StepState::Waiting,
             prompt_tokens: self.prompt_tokens(arrival),
             estimated: !arrival.exact,

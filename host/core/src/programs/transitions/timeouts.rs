@@ -58,14 +58,21 @@ impl Programs {
         }
     }
 
+    /// What counts is the time in the queue: without time at engines, and without time while all
+    /// workers that could take the step are fenced, unless that takes as long as the limit in one
+    /// go. Time while they are paused or asleep counts: they only report that, and nothing that
+    /// treadle knows of will end it.
     fn wait_exceeded(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
-        let waited_ms = self.state.now.since(s.waits_since).millis();
+        let now = self.state.now;
+        let waited_ms = s.waited(now).millis();
+        let suspended = s.suspended_since.map(|since| now.since(since));
         let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
         let refusal = Refusal::QueueWaitExceeded {
             waited_ms,
+            suspended_ms: suspended.unwrap_or_default().millis(),
             healthy_workers: healthy().count() as u32,
             cordoned_workers: healthy().filter(|w| !w.takes_programs()).count() as u32,
         };

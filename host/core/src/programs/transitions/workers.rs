@@ -240,6 +240,7 @@ impl Programs {
 
     pub(super) fn takes_steps_again(&mut self, worker: WorkerId, takes_steps: bool) {
         self.state.waiting.want_restore();
+        self.state.waiting.look_for_suspensions();
         if takes_steps {
             self.due.serve.insert(worker);
         } else {
