@@ -21,6 +21,8 @@ pub struct CapturedVersion {
     pub held: Vec<u64>,
     /// Lineage and version that it has by proof, of whichever lineage; absent while that may change.
     pub proven: Option<(u32, u64)>,
+    /// Nobody knows what it has: an update began there, and neither ended nor goes on.
+    pub unknown: bool,
     /// Versions of the lineage by the names that engines have for them.
     pub named: BTreeMap<Box<str>, u64>,
     /// Which prompts its job wants to continue captured answers.
@@ -80,10 +82,10 @@ impl Core {
         let loading = holding.filter(is_changing);
         let loading = loading.and_then(|holding| holding.loading.as_ref());
         // Nobody knows what one has whose update broke off.
-        let is_known = holding.is_none_or(|holding| holding.sound) || loading.is_some();
-        let proven = held.filter(|_| loading.is_none() && is_known);
+        let unknown = holding.is_some_and(|holding| !holding.sound) && loading.is_none();
+        let proven = held.filter(|_| loading.is_none() && !unknown);
         let proven = proven.map(|weights| (weights.lineage, weights.version));
-        let held = held.filter(|_| is_known).into_iter().chain(loading);
+        let held = held.filter(|_| !unknown).into_iter().chain(loading);
         let held: Vec<&Weights> = held.filter(own).collect();
         let of_job = weights.jobs.get(job).into_iter().flat_map(|of_job| {
             let update = of_job.update.as_ref().map(|update| &update.weights);
@@ -97,6 +99,7 @@ impl Core {
             rolled_back_to: found.rolled_back_to,
             version: found.version,
             proven,
+            unknown,
             history: *history,
             model: model.clone(),
             held: held.iter().map(|weights| weights.version).collect(),
@@ -127,8 +130,10 @@ impl ServedVersions {
         if parted && (is_other || newest > ended.rolled_back_to) {
             return Err(UnknownVersion::Abandoned(newest));
         }
-        // Or have a version that is on record nowhere.
-        if !parted && !begun.held.is_empty() && ended.held.is_empty() {
+        // Or have a version that is on record nowhere: also one that had what it came with, for
+        // which there is no proof that could be missing.
+        let was_held = !begun.held.is_empty() && ended.held.is_empty();
+        if ended.unknown || !parted && was_held {
             return Err(UnknownVersion::Lost);
         }
         let ended = of(&self.ended).map_or(newest, |(_, newest)| newest);
@@ -193,6 +198,25 @@ mod tests {
         assert_eq!(bounds(&[4], &[5]), known(4, 5));
         assert_eq!(bounds(&[], &[]), known(4, 4), "treadle loads nothing");
         assert_eq!(bounds(&[], &[5]), known(4, 5));
+    }
+
+    /// It came with version 0, and was given up while it was loaded for the first time.
+    #[test]
+    fn a_step_of_an_engine_whose_first_update_broke_off_is_not_captured() {
+        for lineage in [0, 1] {
+            let begun = CapturedVersion {
+                version: Some(0),
+                ..CapturedVersion::default()
+            };
+            let ended = CapturedVersion {
+                lineage,
+                version: (lineage == 0).then_some(0),
+                unknown: true,
+                ..CapturedVersion::default()
+            };
+            let bounds = ServedVersions { begun, ended }.bounds();
+            assert_eq!(bounds, Err(UnknownVersion::Lost), "lineage {lineage}");
+        }
     }
 
     /// An engine may have a version before it is in service, and the trainer may abandon it.

@@ -36,6 +36,10 @@ const FOUND: &[(u64, &str)] = &[
         1_062,
         "a trainer's load of an engine that treadle could not pause for it",
     ),
+    (
+        50_954,
+        "tokens of an engine whose first update was under way when the trainer went back",
+    ),
 ];
 
 /// Fails with the command that reproduces a failing simulation.

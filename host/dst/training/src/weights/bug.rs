@@ -158,6 +158,7 @@ impl WeightsBug {
         if self == Self::IgnoreHolding {
             read.held.clear();
             read.named.clear();
+            read.unknown = false;
         }
         read
     }
