@@ -42,20 +42,39 @@ pub(crate) fn waits(job: &Job) -> Vec<Waiting> {
                 .to_owned(),
         });
     } else if !job.held.is_empty() {
-        let programs: usize = job.held.values().map(BTreeMap::len).sum();
-        waits.push(Waiting {
-            who: "rollouts",
-            waits_for: "trainer",
-            message: format!(
-                "{programs} programs wait to begin: {} groups have begun and are in no batch, the \
-                 limit is {}; the trainer has to take batch {}",
-                job.begun.len(),
+        waits.push(for_place(job));
+    }
+    waits
+}
+
+/// Programs wait until a further group may begin.
+fn for_place(job: &Job) -> Waiting {
+    let programs: usize = job.held.values().map(BTreeMap::len).sum();
+    let begun = job.begun.len();
+    let (waits_for, why) = match job.waits_for_place() {
+        Some(Wait::Weights { version }) => (
+            "weights",
+            format!(
+                "what others sample now would be too old for the batches after those; engines must \
+                 have version {version} first"
+            ),
+        ),
+        _ => (
+            "trainer",
+            format!(
+                "the limit is {}; the trainer has to take batch {}",
                 job.settings.begun_max(),
                 job.next_batch
             ),
-        });
+        ),
+    };
+    Waiting {
+        who: "rollouts",
+        waits_for,
+        message: format!(
+            "{programs} programs wait to begin: {begun} groups have begun and are in no batch, {why}"
+        ),
     }
-    waits
 }
 
 fn is_size(open: &OpenAsk) -> bool {

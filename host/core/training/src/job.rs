@@ -28,7 +28,8 @@ pub struct Batch {
 /// Why a program waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wait {
-    /// Engines must have this version first: what they sample now would be too old.
+    /// Engines must have this version first: what they sample now would be too old, for the next
+    /// batch or for the first that has a place.
     Weights {
         /// The version.
         version: u64,
@@ -197,11 +198,22 @@ impl Job {
 
     /// Why no program of this group may begin, apart from the policy.
     pub(crate) fn wait_for_others(&self, key: &str) -> Option<Wait> {
-        let groups = self.settings.begun_max();
         let has_begun = self.groups.get(key).is_some_and(|g| !g.members.is_empty());
-        let is_full = !has_begun && self.begun.len() >= groups;
         let waits = self.waits_for_weights();
-        waits.or(is_full.then_some(Wait::Trainer { groups }))
+        waits.or_else(|| self.waits_for_place().filter(|_| !has_begun))
+    }
+
+    /// Why no further group may begin, if none may: enough have begun, or the batches that they
+    /// fill come first, and what engines sample now would be too old for the one after them.
+    pub fn waits_for_place(&self) -> Option<Wait> {
+        let (groups, begun) = (self.settings.begun_max(), self.begun.len());
+        if begun >= groups {
+            return Some(Wait::Trainer { groups });
+        }
+        let filled = begun as u64 / u64::from(self.settings.batch_groups);
+        let version = self.settings.floor(self.next_batch.saturating_add(filled));
+        let is_old = self.version.is_none_or(|held| held < version);
+        is_old.then_some(Wait::Weights { version })
     }
 
     /// Groups that need programs, those that have begun first, with how many they need.

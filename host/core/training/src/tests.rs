@@ -5,6 +5,7 @@ mod affinity;
 mod deadlines;
 mod edges;
 mod elsewhere;
+mod pace;
 mod shaping;
 
 use super::*;
@@ -389,7 +390,13 @@ fn no_more_programs_begin_than_the_next_batches_hold() {
         }
     }
     run.request(1);
-    assert_eq!(run.admitted.len(), 10, "the trainer took a batch");
+    assert_eq!(run.groups_of(1), ["a", "b"]);
+    // What is sampled now would be in batch 3, and too old for it.
+    assert_eq!(run.admitted.len(), 8, "c and d fill batch 2");
+    assert_eq!(run.job().wait("e"), Some(Wait::Weights { version: 1 }));
+    assert_eq!(run.job().wait("c"), None, "it has begun");
+    run.told(1);
+    assert_eq!(run.admitted.len(), 10);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use treadle_core::training::{
     Batch, End, Job, JobSettings, Report, Reward, ShapingAnswer, TrainingCommand, TrainingEvent,
+    Wait,
 };
 use treadle_core::{Command, Event};
 
@@ -58,6 +59,8 @@ injected_bugs! { TrainingBug {
     IgnoreFirstToken => "ignore-first-token",
     /// Programs begin before engines have the weights that they wait for.
     BeginTooEarly => "begin-too-early",
+    /// Groups begin for which there is no batch that they are not too old for.
+    BeginWithoutPlace => "begin-without-place",
     /// What was sampled with abandoned versions is kept.
     KeepAbandoned => "keep-abandoned",
     /// Batches after a checkpoint are forgotten with a resume.
@@ -196,6 +199,15 @@ impl TrainingBug {
                     job.version = Some(job.next_batch - 1);
                 }
                 waits
+            }
+            (Self::BeginWithoutPlace, TrainingEvent::MemberArrived { .. }) => {
+                let place = job.waits_for_place();
+                let place = place.filter(|_| job.waits_for_weights().is_none());
+                let Some(Wait::Weights { version }) = place else {
+                    return false;
+                };
+                job.version = Some(version);
+                true
             }
             (Self::ServeTwice, TrainingEvent::BatchRequested { .. }) => serve_again(job),
             (Self::BeginUnsized, TrainingEvent::MemberArrived { .. }) => {

@@ -120,6 +120,7 @@ const BUGS: &[(TrainingBug, u64, &str)] = &[
     (TrainingBug::IgnoreSampleVersion, 180, "versions"),
     (TrainingBug::IgnoreFirstToken, 180, "versions"),
     (TrainingBug::BeginTooEarly, 180, "start"),
+    (TrainingBug::BeginWithoutPlace, 60, "pace"),
     (TrainingBug::KeepAbandoned, 180, "lineage"),
     (TrainingBug::ResumeCutsAnew, 180, "answers"),
     (TrainingBug::RewardAfterCut, 60, "batches"),

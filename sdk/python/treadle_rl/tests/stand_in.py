@@ -193,15 +193,19 @@ class Job:
             return self.answer(program, self.programs[program], False)
         if key is not None:
             self.submit([{"group": key}])
-        floor = max(0, self.next_batch - 1 - self.settings["lag_max"])
+        floor = self.next_batch - 1 - self.settings["lag_max"]
         if self.version is None or self.version < floor:
-            raise Refused(202, f"weights: version {floor} is needed")
+            raise Refused(202, f"weights: version {max(0, floor)} is needed")
         limit = (self.settings["pipeline"] + 1) * self.settings["batch_groups"]
         begun = sum(1 for g in self.queue.values() if g["members"])
+        # Batches that come before the first one with a place.
+        filled = begun // self.settings["batch_groups"]
         for name, group in self.queue.items():
             if key in (None, name) and len(group["members"]) < group["size"]:
                 if not group["members"] and begun >= limit:
                     break
+                if not group["members"] and self.version < floor + filled:
+                    raise Refused(202, f"weights: version {floor + filled} is needed")
                 member = dict.fromkeys(("end", "reward", "sample", "report"))
                 group["members"][program] = {
                     **member,

@@ -199,6 +199,15 @@ impl Job {
         (pipeline as usize + 1) * self.settings.batch_groups as usize
     }
 
+    /// Whether there is no place for a further group: too many have begun, or it would come after
+    /// the last batch that takes what engines sample now.
+    pub(super) fn is_full(&self) -> bool {
+        let last = self.version.map_or(0, |v| v + 1 + self.settings.lag_max);
+        let batches = (last + 1).saturating_sub(self.next_batch) as usize;
+        let places = batches * self.settings.batch_groups as usize;
+        self.begun() >= self.begun_max().min(places)
+    }
+
     /// Whether the next batch has to wait for a group that runs.
     pub(super) fn waits_for(&self, group: &Group) -> bool {
         let is_starved = group.returned >= self.settings.starved_after;

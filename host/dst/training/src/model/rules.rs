@@ -54,7 +54,7 @@ impl Model {
         };
         let key = held.group;
         let floor = job.floor(job.next_batch);
-        let is_full = job.begun() >= job.begun_max();
+        let is_full = job.is_full();
         let known = job.groups.get(&key);
         let takes = known.is_some_and(|g| !g.stale && g.members.len() < g.target());
         let has_begun = known.is_some_and(|g| !g.members.is_empty());
@@ -88,8 +88,8 @@ impl Model {
             return broken("start", what);
         };
         if is_full && !has_begun {
-            let most = job.begun_max();
-            return broken("pace", format!("{key} begins after {most} others"));
+            let others = job.begun();
+            return broken("pace", format!("{key} begins after {others} others"));
         }
         if is_unsized && self.shaped.contains(name) {
             return broken("sized", format!("{program} begins before {key} is sized"));
@@ -328,7 +328,7 @@ impl Job {
     fn check_waits(&self, is_shaped: bool) -> Checked {
         let floor = self.floor(self.next_batch);
         let is_old = self.version.is_none_or(|version| version < floor);
-        let is_full = self.begun() >= self.begun_max();
+        let is_full = self.is_full();
         for (program, held) in &self.held {
             let key = &held.group;
             let group = self.groups.get(key);
