@@ -290,6 +290,9 @@ impl Holding {
         let is_asked = self.trainer.is_none();
         let is_asked = is_asked && matches!(self.phase, Phase::Verifying | Phase::Clearing);
         let is_paused = !is_torn && !is_asked && self.phase != Phase::Held;
+        // A resume that failed may have been carried out.
+        let was_resumed = self.phase == Phase::Resuming && self.failures > 0;
+        let may_generate = trainer.may_generate || was_resumed;
         match call {
             TrainerCall::Pause { .. } | TrainerCall::Join => Ok(()),
             TrainerCall::Resume | TrainerCall::Part { .. } | TrainerCall::End { .. } if is_torn => {
@@ -302,7 +305,7 @@ impl Holding {
                 Extent::Nothing if !self.sound => Err(torn()),
                 Extent::Nothing | Extent::Parts | Extent::All => Ok(()),
             },
-            _ if !is_paused || trainer.may_generate => Err(WeightsError::NotPaused(worker)),
+            _ if !is_paused || may_generate => Err(WeightsError::NotPaused(worker)),
             TrainerCall::End { .. } if trainer.extent == Extent::Nothing => {
                 Err(WeightsError::NotBegun(worker))
             }

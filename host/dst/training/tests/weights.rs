@@ -40,6 +40,10 @@ const FOUND: &[(u64, &str)] = &[
         50_954,
         "tokens of an engine whose first update was under way when the trainer went back",
     ),
+    (
+        48_000_004_122,
+        "a trainer's load of an engine whose resume had failed, and been done",
+    ),
 ];
 
 /// Fails with the command that reproduces a failing simulation.

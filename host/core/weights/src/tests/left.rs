@@ -183,6 +183,31 @@ fn an_engine_that_treadle_could_not_pause_is_not_loaded() {
     assert_eq!(refused, Err(WeightsError::NotPaused(worker)));
 }
 
+/// It has all, proved it, and was to generate again: perhaps it does.
+#[test]
+fn an_engine_whose_resume_failed_is_paused_before_it_loads() {
+    let mut fleet = Fleet::driven(1);
+    let load = |name: &str| TrainerCall::Load {
+        name: Some(name.into()),
+    };
+    for step in [PAUSE, load("1"), TrainerCall::Resume] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    let is_resumed = |fleet: &Fleet| {
+        let mut calls = fleet.pending.iter();
+        calls.any(|WeightsCommand::Call { call, .. }| *call == Call::Resume)
+    };
+    fleet.run_until(is_resumed);
+    let answered = super::edges::answer(&mut fleet, Call::Resume, &failed());
+    assert_eq!(answered, 1);
+    let refused = fleet.call(WorkerId(0), &load("1"));
+    assert_eq!(refused, Err(WeightsError::NotPaused(WorkerId(0))));
+    for step in [PAUSE, load("1"), TrainerCall::Resume] {
+        fleet.trainer(0, &step).expect("goes on");
+    }
+    fleet.run_until(|fleet| fleet.has(0, "1"));
+}
+
 /// Its pause failed, and nobody knows whether it was paused.
 #[test]
 fn an_engine_whose_pause_failed_is_paused_before_it_loads() {

@@ -375,7 +375,13 @@ impl Simulation {
         if self.draws.percent(20) {
             return self.go_back();
         }
-        if self.plan.settings.lag_max >= 2 && self.draws.percent(50) {
+        let next = self.trainer.version.number + 1;
+        // The run waits for the version of another round otherwise, which would never come.
+        let is_let = self.job().is_some_and(|job| {
+            let floor = job.settings.floor(next);
+            job.version.is_some_and(|version| version >= floor)
+        });
+        if self.plan.settings.lag_max >= 2 && self.draws.percent(50) && is_let {
             self.trainer.batch = self.trainer.version.number + 1;
             self.trainer.doing = Doing::Collects;
         }
