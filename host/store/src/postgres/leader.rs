@@ -190,22 +190,29 @@ impl LeaderLock {
             return Ok(());
         };
         let _ = stop.send(());
-        // A task that ended without its connection has nothing to release.
-        let Ok(Some(mut connection)) = task.await else {
-            return Ok(());
-        };
-        let left = async {
-            sqlx::query(LEAVE)
-                .bind(signed(epoch))
-                .execute(&mut connection)
-                .await?;
-            sqlx::query(LET_GO)
-                .bind(self.key)
-                .execute(&mut connection)
-                .await?;
-            connection.close().await
-        };
+        if let Ok(Some(connection)) = task.await {
+            let left = self.leave(connection, epoch);
+            if self.target.call("a resignation", left).await.is_ok() {
+                return Ok(());
+            }
+        }
+        // The leader's connection is lost, but the table still names the leader: another connection
+        // removes it, unless a later epoch has begun.
+        let connection = self.target.connect_to_lead().await?;
+        let left = self.leave(connection, epoch);
         self.target.call("a resignation", left).await
+    }
+
+    async fn leave(&self, mut connection: PgConnection, epoch: u64) -> Result<(), sqlx::Error> {
+        sqlx::query(LEAVE)
+            .bind(signed(epoch))
+            .execute(&mut connection)
+            .await?;
+        sqlx::query(LET_GO)
+            .bind(self.key)
+            .execute(&mut connection)
+            .await?;
+        connection.close().await
     }
 }
 

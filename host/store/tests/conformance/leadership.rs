@@ -180,6 +180,17 @@ async fn a_leader_whose_connection_breaks_continues_unless_superseded() {
 }
 
 #[tokio::test]
+async fn a_leader_resigns_although_its_connection_is_lost() {
+    let Some(scratch) = schema() else { return };
+    let store = scratch.open().await;
+    assert_eq!(lead(&*store, "a").await, 1);
+    end_leader(&scratch);
+    store.resign().await.unwrap();
+    assert_eq!(store.leader().await.unwrap(), None);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_silent_leader_is_overthrown_and_its_writes_are_refused() {
     let Some(scratch) = schema() else { return };
     let old = scratch.open().await;
