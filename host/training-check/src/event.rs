@@ -104,6 +104,9 @@ pub(crate) enum Event {
     RewardFailed {
         member: Member,
     },
+    MemberDeleted {
+        member: Member,
+    },
     MemberDropped {
         member: Member,
         end: String,
@@ -174,6 +177,7 @@ impl Event {
             | Self::CaptureFailed { member }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member }
+            | Self::MemberDeleted { member }
             | Self::MemberDropped { member, .. } => Some(&member.job),
             Self::ProgramReleased { .. } | Self::ProgramRewarded { .. } | Self::Other => None,
         }

@@ -122,7 +122,7 @@ impl Attempt<'_, '_> {
             let served = served.unwrap_or("none");
             format!("the batch says sample {served}; {last} is on record")
         };
-        (!served.map_or(may_lack, is_stored)).then(what)
+        (!served.map_or(may_lack || self.facts.deleted, is_stored)).then(what)
     }
 }
 

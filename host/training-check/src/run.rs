@@ -41,6 +41,8 @@ pub(crate) struct Facts<'e> {
     pub(crate) failures: Vec<usize>,
     /// When treadle left it out of training, and why.
     pub(crate) drops: Vec<Since<&'e str>>,
+    /// What was stored of it was deleted at some time.
+    pub(crate) deleted: bool,
 }
 
 impl Facts<'_> {
@@ -219,6 +221,7 @@ impl<'e> Run<'e> {
         | Event::CaptureFailed { member }
         | Event::RewardGiven { member, .. }
         | Event::RewardFailed { member }
+        | Event::MemberDeleted { member }
         | Event::MemberDropped { member, .. }) = event
         else {
             return;
@@ -245,6 +248,7 @@ impl<'e> Run<'e> {
             }
             Event::StepCaptured { .. } => facts.captures.push(at),
             Event::CaptureFailed { .. } => facts.failures.push(at),
+            Event::MemberDeleted { .. } => facts.deleted = true,
             Event::MemberDropped { end, .. } => facts.drops.push(Since { at, value: end }),
             Event::RewardGiven { reward, .. } => {
                 let value = *reward;

@@ -153,6 +153,9 @@ struct BatchMember {
     turns: u32,
     /// Digest of its sample.
     sample: Option<String>,
+    /// Whether what was stored of it is deleted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
     /// What its client said of it.
     #[schema(value_type = Object)]
     info: Json,
@@ -311,6 +314,7 @@ impl BatchGroup {
                 tokens: member.tokens,
                 turns: member.turns,
                 sample: member.sample.as_deref().map(str::to_owned),
+                deleted: member.deleted,
                 info: json_of(payloads, info.as_deref())?,
             })
         });

@@ -14,6 +14,7 @@ mod breakers;
 mod captured;
 mod capturing;
 mod commands;
+mod deletion;
 mod domains;
 mod encoding;
 mod groups;
@@ -57,6 +58,7 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         open_groups::endpoints(),
         members::endpoints(),
         steps::endpoints(),
+        vec![deletion::endpoint()],
         vec![stream::endpoint()],
         batches::endpoints(),
         weights::endpoints(),

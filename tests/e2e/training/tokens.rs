@@ -422,6 +422,46 @@ async fn a_run_that_was_forgotten_leaves_no_steps_to_the_next_one() {
     fixture.finish().await;
 }
 
+/// What is stored of a member can be deleted, in a batch too; the batch says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_of_a_member_is_deleted() {
+    let mut engine = RawEngine::start().await;
+    let fixture = gateway(&engine, EngineChoice::Vllm).await;
+    let client = &fixture.client;
+    let settings =
+        json!({"group_size": 1, "batch_groups": 1, "capture": "tokens", "rewarded": false});
+    declare(client, settings).await;
+    submit(client, &["a", "b"]).await;
+    for (group, program) in [("a", "p"), ("b", "p/2")] {
+        let sent = step_in(client, group, program);
+        answer(engine.request().await, &vllm(&[1, 2], &[7])).await;
+        sent.await.expect("it ends").ok();
+        release(client, &program.replace('/', "%2F")).await;
+    }
+    let (_, whole) = batch(client, 1).await;
+    let path = "/api/v1/jobs/math/members/p";
+    let deleted = client.delete(path).await.ok();
+    assert_eq!(deleted["batches"], json!([1]), "{deleted}");
+    assert_eq!(deleted["payloads"], 2, "a step and the sample: {deleted}");
+    let (view, payload) = batch(client, 1).await;
+    let member = &view["groups"][0]["members"][0];
+    assert_eq!(member["deleted"], true, "{view}");
+    assert_eq!(member["sample"], Value::Null, "{view}");
+    assert!(payload.len() < whole.len(), "its tokens are gone");
+    let steps = get(client, "/members/p/steps").await.ok();
+    assert_eq!(outputs(&steps), [&Value::Null; 0], "{steps}");
+    let again = client.delete(path).await.ok();
+    assert_eq!(again["payloads"], 0, "{again}");
+    // What begins with the same name is another program's.
+    let (view, _) = batch(client, 2).await;
+    let other = &view["groups"][0]["members"][0];
+    assert_eq!(
+        (&other["program"], &other["deleted"]),
+        (&json!("p/2"), &Value::Null)
+    );
+    fixture.finish().await;
+}
+
 /// The client says that its program is over while a step still runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_ends_after_its_member_is_part_of_the_sample() {

@@ -23,6 +23,7 @@ export const EVENT_KINDS = [
   "job_removed",
   "load_failed",
   "member_arrived",
+  "member_deleted",
   "member_dropped",
   "member_ended",
   "member_left",

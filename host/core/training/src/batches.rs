@@ -2,6 +2,7 @@
 //! afterwards.
 
 use crate::command::{ServedGroup, TrainingCommand};
+use crate::event::MemberRef;
 use crate::group::{End, Group, Member};
 use crate::job::{Batch, Job, KEYS_MAX};
 use crate::settings::Stale;
@@ -122,6 +123,18 @@ impl Job {
         let dropped = dropped.collect();
         self.groups.remove(key);
         dropped
+    }
+
+    /// A member of a batch keeps its place, without its sample.
+    pub(crate) fn delete_served(&mut self, at: &MemberRef) {
+        let groups = self
+            .batches
+            .values_mut()
+            .filter_map(|batch| batch.groups.get_mut(&at.group));
+        for member in groups.filter_map(|group| group.members.get_mut(&at.program)) {
+            (member.sample, member.info) = (None, None);
+            member.deleted = true;
+        }
     }
 
     pub(crate) fn trained(&mut self, batch: u64) {

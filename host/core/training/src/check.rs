@@ -66,6 +66,7 @@ impl State {
             }
             TrainingEvent::MemberArrived { member, .. } => self.check_arrival(job, member),
             TrainingEvent::MemberLeft { .. }
+            | TrainingEvent::MemberDeleted { .. }
             | TrainingEvent::ShapingAnswered { .. }
             | TrainingEvent::MemberDropped { .. }
             | TrainingEvent::BatchCut { .. }

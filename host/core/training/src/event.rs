@@ -100,6 +100,12 @@ pub enum TrainingEvent {
         /// A short cause, in words.
         cause: Box<str>,
     },
+    /// What is stored of a member is deleted: it is not trained, or, in a batch already, has no
+    /// sample any more.
+    MemberDeleted {
+        /// The member.
+        member: MemberRef,
+    },
     /// The trainer waits for a batch.
     BatchRequested {
         /// The job.
@@ -206,6 +212,7 @@ kinds! {
         CaptureFailed = "capture_failed",
         RewardGiven = "reward_given",
         RewardFailed = "reward_failed",
+        MemberDeleted = "member_deleted",
         BatchRequested = "batch_requested",
         BatchTrained = "batch_trained",
         VersionTold = "version_told",
@@ -241,6 +248,7 @@ impl TrainingEvent {
             | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. }
+            | Self::MemberDeleted { member }
             | Self::MemberDropped { member, .. } => &member.job,
         }
     }
@@ -263,6 +271,7 @@ impl TrainingEvent {
             | Self::CaptureFailed { member, .. }
             | Self::RewardGiven { member, .. }
             | Self::RewardFailed { member, .. }
+            | Self::MemberDeleted { member }
             | Self::MemberDropped { member, .. } => Some(member),
             _ => None,
         }

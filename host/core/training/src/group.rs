@@ -154,6 +154,9 @@ pub struct Member {
     /// Why the tokens of a step could not be captured, if those of one could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Box<str>>,
+    /// What was stored of it is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// When it is lost, if its client samples it, or if something of it is missing after its end.
     pub deadline: Option<Timestamp>,
     /// When it is lost if it has not come to a step by then.
@@ -202,6 +205,7 @@ impl Member {
             info: None,
             captured: Vec::new(),
             incomplete: None,
+            deleted: false,
             deadline: direct.then_some(deadline),
         }
     }

@@ -303,6 +303,17 @@ impl Training {
                     self.end(member, report);
                 }
             }
+            TrainingEvent::MemberDeleted { member } => {
+                if self.state.member(member).is_some() {
+                    self.lose(
+                        member,
+                        End::Aborted,
+                        Some("what was stored of it is deleted"),
+                    );
+                } else if let Some(job) = self.state.jobs.get_mut(name) {
+                    job.delete_served(member);
+                }
+            }
             TrainingEvent::RewardFailed { member, cause } => {
                 self.lose(member, End::RewardFailed, Some(cause));
             }

@@ -141,6 +141,7 @@ const NOTHING: &[&str] = &[
     "POST /api/v1/jobs/{job}/groups",
     "POST /api/v1/jobs/{job}/members",
     "PUT /api/v1/jobs/{job}/members/{program}",
+    "DELETE /api/v1/jobs/{job}/members/{program}",
     "PUT /api/v1/jobs/{job}/members/{program}/reward",
     "POST /api/v1/jobs/{job}/batches/{batch}/trained",
     "POST /api/v1/jobs/{job}/versions",

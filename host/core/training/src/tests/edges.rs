@@ -38,6 +38,30 @@ fn a_program_that_was_dropped_does_not_become_a_member_again() {
 }
 
 #[test]
+fn a_member_whose_data_is_deleted_is_replaced_or_has_no_sample_in_its_batch() {
+    let mut run = Run::new(Run::settings(1));
+    let deleted = |group: &str, program: &str| TrainingEvent::MemberDeleted {
+        member: Run::member(group, program),
+    };
+    let gone = run.open("a");
+    run.event(&Run::ended("a", &gone, End::Completed));
+    run.event(&deleted("a", &gone));
+    assert!(!run.job().groups["a"].members.contains_key(&gone));
+    run.complete("a");
+    run.complete("b");
+    run.request(1);
+    let served = run.job().batches[&1].groups["a"].members.keys();
+    let served: Vec<Box<str>> = served.cloned().collect();
+    run.event(&deleted("a", &served[0]));
+    run.event(&deleted("a", "nobody"));
+    let members = &run.job().batches[&1].groups["a"].members;
+    let marked = members.iter().filter(|(_, member)| member.deleted);
+    let marked: Vec<&Box<str>> = marked.map(|(program, _)| program).collect();
+    assert_eq!(marked, [&served[0]]);
+    assert_eq!(members.len(), 2, "its place stays");
+}
+
+#[test]
 fn a_client_that_leaves_as_its_program_may_begin_leaves_no_member() {
     let mut run = Run::new(Run::settings(1));
     let program = run.open("a");

@@ -83,6 +83,10 @@ class JobCalls:
         body = {"reward": finite(reward)} if failed is None else {"failed": failed}
         yield from self._do("PUT", f"/members/{quote(program, safe='')}/reward", body)
 
+    def delete(self, program: str) -> Steps[list[int]]:
+        deleted = yield from self._do("DELETE", f"/members/{quote(program, safe='')}")
+        return list(deleted["batches"])
+
     def batch(self, k: int, wait_s: float | None, part: Mapping[str, int]) -> Steps[Batch]:
         def ask(wait: int) -> Call:
             query = {"wait_s": wait, **part}

@@ -235,6 +235,10 @@ class AsyncJob:
         """Gives a member its reward later, or says why none could be computed."""
         await self._run(self._calls.reward(program, reward, failed))
 
+    async def delete(self, program: str) -> list[int]:
+        """Deletes what is stored of a member. Returns the batches that had its sample."""
+        return await self._run(self._calls.delete(program))
+
     async def batch(
         self,
         k: int,

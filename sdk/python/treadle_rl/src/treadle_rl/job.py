@@ -232,6 +232,10 @@ class Job:
         """Gives a member its reward later, or says why none could be computed."""
         self._run(self._calls.reward(program, reward, failed))
 
+    def delete(self, program: str) -> list[int]:
+        """Deletes what is stored of a member. Returns the batches that had its sample."""
+        return self._run(self._calls.delete(program))
+
     def batch(
         self,
         k: int,

@@ -136,7 +136,10 @@ class Report(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BatchMember:
-    """A member in a batch. `sample` is the digest of its sequences, if it has a sample."""
+    """A member in a batch. `sample` is the digest of its sequences, if it has a sample.
+
+    `deleted` says that what was stored of it is deleted: its sample is gone.
+    """
 
     program: str
     end: str
@@ -146,6 +149,7 @@ class BatchMember:
     turns: int
     sample: str | None
     info: Any
+    deleted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
