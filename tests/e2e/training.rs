@@ -101,6 +101,10 @@ async fn payload(client: &Client, batch: u64, slice: &str) -> Vec<u8> {
         "{}",
         String::from_utf8_lossy(&answer.body)
     );
+    let length = answer.headers.get("content-length");
+    let expected = answer.body.len().to_string();
+    let length = length.and_then(|length| length.to_str().ok());
+    assert_eq!(length, Some(&*expected), "it is known before");
     answer.body.to_vec()
 }
 

@@ -6,9 +6,11 @@ use super::folder::TemporaryFolder;
 use super::latencies::Latencies;
 use super::server::Server;
 use super::{BenchError, report_progress};
+use bytes::Bytes;
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use http::HeaderMap;
+use http::{HeaderMap, Method};
+use http_body_util::BodyExt;
 use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -37,8 +39,9 @@ const NOTE: &str = "Clients report whole samples over HTTP, each with a prompt o
     a process of its own on this machine, with its defaults but for training.bytes_max, which has room \
     for all of them. batch.first is the time of the request that cuts a batch, batch.again of the same \
     request once more, with 128 samples in a batch, while as many samples wait as the setting says. \
-    payload.rate is that of GET .../payload; payload.disk and payload.cache are those at which a file \
-    of the same bytes is read in pieces of 1 MiB, from the disk and from the page cache. \
+    payload.rate is that of GET .../payload, the first one of each batch; payload.disk and payload.cache \
+    are those at which a file of the same bytes is read in pieces of 1 MiB, from the disk and from the \
+    page cache. What was read is not kept in any of them. \
     flow.* has the daemon's memory after a tenth and after all of further samples that were trained \
     and released.";
 
@@ -204,9 +207,13 @@ impl Run<'_> {
             self.batch("long", batch).await?;
             let path = format!("/api/v1/jobs/long/batches/{batch}/payload");
             let began = Instant::now();
-            let payload = get(&self.upstream, &self.gateway.url, &path).await?;
+            let read = self.read_through(&path).await?;
             took_s += began.elapsed().as_secs_f64();
-            bytes += payload.len();
+            bytes += read;
+            let payload = get(&self.upstream, &self.gateway.url, &path).await?;
+            if payload.len() != read {
+                return Err(format!("{path} had {read} bytes, then {}", payload.len()));
+            }
             let read = read_file(&payload).map_err(|error| error.to_string())?;
             disk_s += read[0];
             cache_s += read[1];
@@ -218,6 +225,24 @@ impl Run<'_> {
         let share = Figure::new("payload.share", disk_s / took_s, "x");
         report.push(share.target(Target::AtLeast(0.8)));
         Ok(())
+    }
+
+    /// Reads an answer in the pieces in which it comes, and returns its length.
+    async fn read_through(&self, path: &str) -> Result<usize, String> {
+        let (url, headers) = (&self.gateway.url, HeaderMap::new());
+        let sent = self
+            .upstream
+            .send(Method::GET, url, path, &headers, Bytes::new());
+        let answer = sent.await.map_err(|error| error.to_string())?;
+        if !answer.status().is_success() {
+            return Err(format!("{path}: {}", answer.status()));
+        }
+        let (mut body, mut length) = (answer.into_body(), 0);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| error.to_string())?;
+            length += frame.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(length)
     }
 
     /// Lets samples flow through: each batch is trained and released.

@@ -11,7 +11,9 @@
 //! | `reward` | F64 | `[members]` | reward of each member; NaN if it has none |
 //! | `meta` | U8 | `[bytes]` | JSON: names, versions, kinds and digests |
 //!
-//! Padding and masks are left to the trainer: `sampled` is the mask.
+//! Samples are stored in this form, each as a batch of one member;
+//! [`Frame`](crate::Frame) puts a batch together from them. Padding and masks are left to
+//! the trainer: `sampled` is the mask.
 
 use crate::assemble::Sequence;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
@@ -19,13 +21,13 @@ use thiserror::Error;
 
 /// The sequences of one member of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Member {
+pub(crate) struct Member {
     /// Index of its group.
-    pub group: usize,
+    pub(crate) group: usize,
     /// What it is trained on.
-    pub sequences: Vec<Scored>,
+    pub(crate) sequences: Vec<Scored>,
     /// Its reward, if it has one.
-    pub reward: Option<f64>,
+    pub(crate) reward: Option<f64>,
 }
 
 /// A sequence with what its engine said of the sampled tokens.
@@ -73,6 +75,9 @@ pub enum BatchError {
         /// Length of the sequence.
         tokens: usize,
     },
+    /// The tables of a sample do not match each other, or do not cover its tokens.
+    #[error("its tables do not match its sequences")]
+    Tables,
     /// The file is not one of these.
     #[error("this can't be written or read as safetensors: {0}")]
     Format(#[from] SafeTensorError),
@@ -81,11 +86,12 @@ pub enum BatchError {
     Meta(#[from] serde_json::Error),
 }
 
-/// Writes a batch; `meta` is JSON whose keys are in a fixed order.
+/// Writes a batch from decoded sequences, in memory; a stored sample is one of one member. `meta`
+/// is JSON whose keys are in a fixed order.
 ///
 /// # Errors
 /// [`BatchError`] if a sequence contradicts itself.
-pub fn encode(members: &[Member], meta: &str) -> Result<Vec<u8>, BatchError> {
+pub(crate) fn encode(members: &[Member], meta: &str) -> Result<Vec<u8>, BatchError> {
     for scored in members.iter().flat_map(|member| &member.sequences) {
         scored.check()?;
     }
@@ -96,8 +102,9 @@ impl Scored {
     fn check(&self) -> Result<(), BatchError> {
         let sampled = self.sequence.sampled.iter().map(|r| (r.start, r.end));
         let versions = self.versions.iter().map(|r| (r.start, r.end));
-        self.in_order(sampled.clone())?;
-        self.in_order(versions)?;
+        let length = self.sequence.ids.len();
+        in_order(length, sampled.clone())?;
+        in_order(length, versions)?;
         let tokens = sampled.map(|(start, end)| end - start).sum();
         let logprobs = self.logprobs.len();
         if logprobs == tokens {
@@ -105,18 +112,21 @@ impl Scored {
         }
         Err(BatchError::Logprobs { logprobs, tokens })
     }
+}
 
-    fn in_order(&self, ranges: impl Iterator<Item = (usize, usize)>) -> Result<(), BatchError> {
-        let tokens = self.sequence.ids.len();
-        let mut last = 0;
-        for (start, end) in ranges {
-            if start < last || end < start || end > tokens {
-                return Err(BatchError::Range { start, end, tokens });
-            }
-            last = end;
+/// Checks that ranges, each as its start and its end, follow each other within a sequence.
+pub(crate) fn in_order(
+    tokens: usize,
+    ranges: impl Iterator<Item = (usize, usize)>,
+) -> Result<(), BatchError> {
+    let mut last = 0;
+    for (start, end) in ranges {
+        if start < last || end < start || end > tokens {
+            return Err(BatchError::Range { start, end, tokens });
         }
-        Ok(())
+        last = end;
     }
+    Ok(())
 }
 
 /// The tensors, in little-endian bytes.
@@ -214,7 +224,8 @@ pub(crate) fn bytes_of<T: Copy>(numbers: &[T], to_bytes: impl Fn(T) -> [u8; 4]) 
     bytes
 }
 
-fn integers<const N: usize>(bytes: &mut Vec<u8>, values: [usize; N]) {
+/// Adds numbers in their bytes.
+pub(crate) fn integers<const N: usize>(bytes: &mut Vec<u8>, values: [usize; N]) {
     bytes.extend(values.into_iter().flat_map(|v| (v as u64).to_le_bytes()));
 }
 

@@ -2,8 +2,7 @@
 
 use crate::assemble::{Sampled, Sequence};
 use crate::batch::{BatchError, Member, Scored, VersionRange, bytes_of, encode};
-use safetensors::SafeTensors;
-use serde::{Deserialize, Serialize};
+use crate::layout::{Excluded, Layout, Meta, hash_sequence};
 use sha2::{Digest, Sha256};
 
 /// A member's sample.
@@ -15,27 +14,6 @@ pub struct Sample {
     pub logprobs: Option<String>,
     /// Its steps that are not trained.
     pub excluded: Vec<Excluded>,
-}
-
-/// A step whose tokens are not trained.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Excluded {
-    /// Its number.
-    pub step: u64,
-    /// Why, in words.
-    pub reason: String,
-}
-
-/// What is stored of a sample beside its tensors.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Meta {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logprobs: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    mixed: Vec<[u64; 4]>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    excluded: Vec<Excluded>,
 }
 
 /// Ranges that more than one version may have sampled: sequence, first position, one past the last,
@@ -75,47 +53,12 @@ pub fn store(sample: Sample) -> Result<Vec<u8>, BatchError> {
 /// # Errors
 /// [`BatchError`] if this is something else.
 pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
-    let file = SafeTensors::deserialize(bytes)?;
-    let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
-    let numbers = |name: &str| -> Result<Vec<usize>, BatchError> {
-        let words = file.tensor(name)?.data();
-        Ok(words
-            .as_chunks()
-            .0
-            .iter()
-            .map(|w| u64::from_le_bytes(*w) as usize)
-            .collect())
-    };
-    let ids = file.tensor("ids")?.data();
-    let ids: Vec<i32> = ids
-        .as_chunks()
-        .0
-        .iter()
-        .map(|w| i32::from_le_bytes(*w))
-        .collect();
-    let logprobs = file.tensor("logprobs")?.data();
-    let logprobs = logprobs
-        .as_chunks()
-        .0
-        .iter()
-        .map(|w| f32::from_le_bytes(*w));
-    let mut logprobs = logprobs.collect::<Vec<f32>>().into_iter();
-    let starts = numbers("sequence_start")?;
-    let (sampled, versions) = (numbers("sampled")?, numbers("versions")?);
-    // Rows are in the order of the sequences.
-    let (mut sampled, mut versions) = (sampled.as_chunks::<3>().0, versions.as_chunks::<4>().0);
-    let mut mixed = meta.mixed.iter().peekable();
-    let mut sequences = Vec::with_capacity(starts.len());
-    for (number, bounds) in starts.windows(2).enumerate() {
-        let [start, end] = [bounds[0], bounds[1]];
-        let Some(ids) = ids.get(start..end) else {
-            let tokens = ids.len();
-            return Err(BatchError::Range { start, end, tokens });
-        };
-        let own = take_rows(&mut sampled, number).iter();
-        let sampled: Vec<Sampled> = own.map(|row| range(row[1], row[2])).collect();
-        let tokens: usize = sampled.iter().map(|r| r.end.saturating_sub(r.start)).sum();
-        let versions = take_rows(&mut versions, number).iter().map(|row| {
+    let layout = Layout::of(bytes)?;
+    let ids = numbers_of(&bytes[layout.ids.clone()], i32::from_le_bytes);
+    let logprobs = numbers_of(&bytes[layout.logprobs.clone()], f32::from_le_bytes);
+    let mut mixed = layout.meta.mixed.iter().peekable();
+    let sequences = layout.parts().map(|part| {
+        let versions = part.versions.iter().map(|row| {
             let own = row.map(|value| value as u64);
             let mixed = mixed.next_if(|mixed| mixed[..3] == own[..3]);
             VersionRange {
@@ -125,26 +68,27 @@ pub fn load(bytes: &[u8]) -> Result<Sample, BatchError> {
                 newest: mixed.map(|mixed| mixed[3]),
             }
         });
-        let ids = ids.to_vec();
-        sequences.push(Scored {
-            sequence: Sequence { ids, sampled },
-            logprobs: logprobs.by_ref().take(tokens).collect(),
-            versions: versions.collect(),
-        });
-    }
+        let versions = versions.collect();
+        let sampled = part.sampled.iter().map(|row| range(row[1], row[2]));
+        Scored {
+            sequence: Sequence {
+                ids: ids[part.ids].to_vec(),
+                sampled: sampled.collect(),
+            },
+            logprobs: logprobs[part.logprobs].to_vec(),
+            versions,
+        }
+    });
     Ok(Sample {
-        sequences,
-        logprobs: meta.logprobs,
-        excluded: meta.excluded,
+        sequences: sequences.collect(),
+        logprobs: layout.meta.logprobs.clone(),
+        excluded: layout.meta.excluded.clone(),
     })
 }
 
-/// Takes the rows of a sequence from the front.
-fn take_rows<'r, const N: usize>(rows: &mut &'r [[usize; N]], sequence: usize) -> &'r [[usize; N]] {
-    let count = rows.iter().take_while(|row| row[0] == sequence).count();
-    let (own, rest) = rows.split_at(count);
-    *rows = rest;
-    own
+fn numbers_of<T>(bytes: &[u8], from_bytes: impl Fn([u8; 4]) -> T) -> Vec<T> {
+    let words = bytes.as_chunks().0.iter();
+    words.map(|word| from_bytes(*word)).collect()
 }
 
 fn range(start: usize, end: usize) -> Sampled {
@@ -159,23 +103,16 @@ fn range(start: usize, end: usize) -> Sampled {
 /// which bytes.
 pub fn digest(sequences: &[Scored]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    let number = |hash: &mut Sha256, value: usize| hash.update((value as u64).to_le_bytes());
     for scored in sequences {
         let Sequence { ids, sampled } = &scored.sequence;
-        number(&mut hash, ids.len());
-        hash.update(bytes_of(ids, i32::to_le_bytes));
-        number(&mut hash, sampled.len());
-        for range in sampled {
-            number(&mut hash, range.start);
-            number(&mut hash, range.end);
-        }
-        hash.update(bytes_of(&scored.logprobs, f32::to_le_bytes));
-        number(&mut hash, scored.versions.len());
-        for range in &scored.versions {
-            number(&mut hash, range.start);
-            number(&mut hash, range.end);
-            number(&mut hash, range.version);
-        }
+        let versions = scored.versions.iter();
+        hash_sequence(
+            &mut hash,
+            &bytes_of(ids, i32::to_le_bytes),
+            &bytes_of(&scored.logprobs, f32::to_le_bytes),
+            sampled.iter().map(|range| [range.start, range.end]),
+            versions.map(|range| [range.start, range.end, range.version]),
+        );
     }
     hash.finalize().into()
 }

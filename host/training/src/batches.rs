@@ -1,7 +1,7 @@
 //! Batches: what is in them, and their tokens.
 
 use crate::app::{JobName, TrainingApp, stopped, wait_of};
-use crate::encoding::{Format, encoded};
+use crate::encoding::{Format, Payload, plain};
 use crate::jobs::end_text;
 use crate::payloads::{Bound, Json, info_of, json_of, of_group};
 use crate::plain::BatchPayload;
@@ -342,8 +342,17 @@ async fn payload(
         rank,
         of,
     };
-    let bytes = payload_of(&app, &job, batch, part, format, &mut room).await?;
-    Ok(room.answer(format.kind(), bytes))
+    match format {
+        Format::Safetensors => {
+            let payload = payload_of(&app, &job, batch, part, &mut room).await?;
+            Ok(payload.answer(room))
+        }
+        Format::Json => {
+            let groups = groups_of(&app, &job, batch, part).await?;
+            let bytes = plain(&app, &job, batch, groups, &mut room).await?;
+            Ok(room.answer("application/json", bytes))
+        }
+    }
 }
 
 /// The tokens of a slice of a batch that was cut.
@@ -352,9 +361,19 @@ pub(crate) async fn payload_of(
     job: &JobName,
     batch: u64,
     query: BatchQuery,
-    format: Format,
     room: &mut Room,
-) -> Result<Vec<u8>, Response> {
+) -> Result<Payload, Response> {
+    let groups = groups_of(app, job, batch, query).await?;
+    Payload::of(app, job, batch, &groups, room).await
+}
+
+/// The groups of a slice of a batch that was cut.
+async fn groups_of(
+    app: &TrainingApp,
+    job: &JobName,
+    batch: u64,
+    query: BatchQuery,
+) -> Result<Vec<(Box<str>, Group)>, Response> {
     let slice = query.slice()?;
     let found = app.read_job(job, move |found| {
         let next = found.next_batch;
@@ -369,5 +388,5 @@ pub(crate) async fn payload_of(
         };
         refuse(code, format!("batch {batch} {what}"))
     })?;
-    encoded(app, job, batch, found.groups, format, room).await
+    Ok(found.groups)
 }

@@ -2,8 +2,7 @@
 
 use crate::app::{JobName, TrainingApp};
 use crate::batches::{BatchNotReady, BatchQuery, TrainingBatch};
-use crate::encoding::Format;
-use crate::payloads::{Json, digest_of};
+use crate::payloads::Json;
 use crate::trainer::CheckpointRequest;
 use crate::{batches, groups, jobs, members, open_groups, steps, trainer};
 use axum::extract::State;
@@ -274,10 +273,8 @@ async fn batch_message(
         Ok(batch) => batch,
         Err(not_ready) => return Ok(axum::Json::<BatchNotReady>(not_ready).into_response()),
     };
-    let file = Format::Safetensors;
-    let bytes = batches::payload_of(app, job, number, query, file, &mut room).await?;
-    let size_bytes = bytes.len();
-    let digest = tokio::task::spawn_blocking(move || digest_of(&bytes)).await;
+    let payload = batches::payload_of(app, job, number, query, &mut room).await?;
+    let size_bytes = payload.size_bytes;
     let slice = match (query.rank, query.of) {
         (Some(rank), Some(of)) => format!("?rank={rank}&of={of}"),
         _ => String::new(),
@@ -285,7 +282,7 @@ async fn batch_message(
     let own = utf8_percent_encode(&job.own, ESCAPED);
     let payload = PayloadMessage {
         path: format!("/api/v1/jobs/{own}/batches/{number}/payload{slice}"),
-        digest: digest.map_err(|_| crate::app::stopped())?,
+        digest: payload.digest().await?,
         size_bytes,
     };
     Ok(axum::Json(BatchMessage { batch, payload }).into_response())

@@ -1,31 +1,39 @@
 //! The payload of a batch, made of the samples of its members.
 
-use crate::app::{JobName, TrainingApp};
-use crate::payloads::{Bound, of_sample};
+use crate::app::{JobName, TrainingApp, store_failed};
+use crate::payloads::{Bound, digest_text, of_sample};
 use crate::plain::{BatchPayload, TEXT_BYTES};
 use crate::room::Room;
-use crate::stored_samples::{Samples, named};
-use axum::response::Response;
+use crate::sample_reader::{SampleReader, Unread};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use treadle_core::training::{Group, Member as CoreMember, Reward};
+use sha2::{Digest, Sha256};
+use std::pin::pin;
+use treadle_core::training::{Group, Member, Reward};
 use treadle_http::refuse;
 use treadle_model::tenant::split;
-use treadle_samples::{Member, Sample, encode, mixed};
+use treadle_samples::{Frame, Layout};
 use treadle_wire::ErrorCode;
 
-/// Largest payload that is made at once.
-const PAYLOAD: Bound = Bound {
-    what: "the payload",
-    bytes_max: 4 << 30,
-};
+/// The content type of a safetensors file.
+const FILE: &str = "application/octet-stream";
 
 /// Largest samples of a payload as JSON.
 const PLAIN: Bound = Bound {
     what: "the payload as JSON",
     bytes_max: 1 << 30,
 };
+
+/// Bytes of samples that are kept from their check until they are sent: some of the largest. Those
+/// beyond are read again.
+const KEPT_BYTES: u64 = 256 << 20;
+/// How many times the tables of a sample are in memory: as they are stored, as they are understood,
+/// and as they are sent.
+const TABLE_COPIES: u64 = 3;
 
 /// How a payload is written.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
@@ -38,112 +46,170 @@ pub(crate) enum Format {
     Json,
 }
 
-impl Format {
-    /// Its type of content.
-    pub(crate) fn kind(self) -> &'static str {
-        match self {
-            Self::Safetensors => "application/octet-stream",
-            Self::Json => "application/json",
+/// The payload of some groups of a batch as a safetensors file: the same bytes each time. All its
+/// samples were read and checked.
+pub(crate) struct Payload {
+    /// Its length.
+    pub(crate) size_bytes: usize,
+    job: JobName,
+    batch: u64,
+    head: Bytes,
+    samples: SampleReader,
+    tail: Bytes,
+}
+
+impl Payload {
+    /// Of groups of a batch.
+    ///
+    /// # Errors
+    /// A sample is not stored or is damaged, or there is no room for it now.
+    pub(crate) async fn of(
+        app: &TrainingApp,
+        job: &JobName,
+        batch: u64,
+        groups: &[(Box<str>, Group)],
+        room: &mut Room,
+    ) -> Result<Self, Response> {
+        let refusal = |error: Unread| refusal(job, batch, error);
+        let (store, names) = (app.store.clone(), names_of_samples(groups));
+        let kept_bytes_max = KEPT_BYTES.min(room.bytes_max() / 2);
+        let samples = SampleReader::plan(store, &job.inside, &names, kept_bytes_max).await;
+        let mut samples = samples.map_err(refusal)?;
+        room.grow(samples.memory_bytes())?;
+        let (mut frame, mut members) = (Frame::default(), Vec::new());
+        let mut reads = pin!(samples.read());
+        for (index, (_, group)) in groups.iter().enumerate() {
+            for (program, member) in &group.members {
+                let mut layout = None;
+                if member.sample.is_some() {
+                    let read = reads.try_next().await.map_err(refusal)?;
+                    let ended = || refusal(Unread::Sample(format!("{program} has no sample")));
+                    let read = read.ok_or_else(ended)?;
+                    room.grow(read.tables_bytes.saturating_mul(TABLE_COPIES))?;
+                    samples.keep(read.tokens);
+                    layout = Some(read.layout);
+                }
+                members.push(named_member(split(program).1, member, layout.as_ref()));
+                let reward = member.reward.map(Reward::get);
+                frame.push(index, reward, layout.as_ref());
+            }
+        }
+        let (own, versions) = (job.own.to_string(), frame.versions());
+        let keys: Vec<&str> = groups.iter().map(|(key, _)| &**key).collect();
+        let meta = json!({
+            "job": own, "batch": batch, "groups": keys, "members": members, "versions": versions,
+        });
+        let ends = frame.close(meta.to_string());
+        let ends = ends.map_err(|error| refusal(Unread::Sample(error.to_string())))?;
+        Ok(Self {
+            size_bytes: ends.size_bytes,
+            job: job.clone(),
+            batch,
+            head: ends.head.into(),
+            samples,
+            tail: ends.tail.into(),
+        })
+    }
+
+    /// Its bytes. They end with an error if a sample that is read again was lost or damaged since.
+    fn bytes(self) -> impl Stream<Item = Result<Bytes, Unread>> + Send + 'static {
+        let logprobs = self.samples.tensor(|tokens| tokens.logprobs);
+        let ids = self.samples.tensor(|tokens| tokens.ids);
+        stream::iter([Ok(self.head)])
+            .chain(logprobs)
+            .chain(ids)
+            .chain(stream::iter([Ok(self.tail)]))
+    }
+
+    /// The answer that sends it, and takes its room until it was sent. It breaks off before its
+    /// announced length if a sample was lost or damaged since.
+    pub(crate) fn answer(mut self, room: Room) -> Response {
+        self.tail = room.hold(self.tail);
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static(FILE)),
+            (header::CONTENT_LENGTH, HeaderValue::from(self.size_bytes)),
+        ];
+        let (job, batch) = (self.job.own.to_string(), self.batch);
+        let bytes = self.bytes().inspect_err(move |error| {
+            tracing::error!(job, batch, %error, "the payload of a batch broke off");
+        });
+        (headers, Body::from_stream(bytes)).into_response()
+    }
+
+    /// SHA-256 of its bytes, as text.
+    pub(crate) async fn digest(self) -> Result<String, Response> {
+        let (job, batch) = (self.job.clone(), self.batch);
+        let mut hash = Sha256::new();
+        let mut bytes = pin!(self.bytes());
+        loop {
+            let next = bytes.try_next().await;
+            let next = next.map_err(|error| refusal(&job, batch, error))?;
+            let Some(next) = next else {
+                return Ok(digest_text(&hash.finalize()));
+            };
+            hash.update(&next);
+            // Others have their turn between two samples.
+            tokio::task::yield_now().await;
         }
     }
 }
 
-/// The payload of some groups of a batch: the same bytes each time.
-pub(crate) async fn encoded(
-    app: &TrainingApp,
-    job: &JobName,
-    batch: u64,
-    groups: Vec<(Box<str>, Group)>,
-    format: Format,
-    room: &mut Room,
-) -> Result<Vec<u8>, Response> {
+fn names_of_samples(groups: &[(Box<str>, Group)]) -> Vec<String> {
     let members = groups.iter().flat_map(|(_, group)| &group.members);
     let names = members.filter_map(|(program, member)| {
         let digest = member.sample.as_deref()?;
         Some(of_sample(program, digest))
     });
-    let names: Vec<String> = names.collect();
-    let bound = match format {
-        Format::Safetensors => PAYLOAD,
-        Format::Json => PLAIN,
-    };
-    let samples = app.many_payloads(job, &names, room, bound).await?;
-    if format == Format::Json {
-        let stored: u64 = samples.values().map(|body| body.len() as u64).sum();
-        room.grow(stored.saturating_mul(TEXT_BYTES))?;
-    }
-    let own = job.own.to_string();
-    let encoding = move || match format {
-        Format::Safetensors => encode_batch(&own, batch, &groups, &samples),
-        Format::Json => {
-            let payload = BatchPayload::of(&own, batch, &groups, &samples)?;
-            serde_json::to_vec(&payload).map_err(|error| error.to_string())
-        }
-    };
-    let encoded = tokio::task::spawn_blocking(encoding).await;
-    let encoded = encoded.unwrap_or_else(|error| Err(error.to_string()));
-    encoded.map_err(|error| {
-        tracing::error!(job = &*job.own, batch, error, "a batch can't be encoded");
-        let message = format!("the payload of batch {batch} can't be made: {error}");
-        refuse(ErrorCode::Internal, message)
-    })
+    names.collect()
 }
 
-fn encode_batch(
-    job: &str,
-    batch: u64,
-    groups: &[(Box<str>, Group)],
-    samples: &Samples,
-) -> Result<Vec<u8>, String> {
-    let mut members = Vec::new();
-    let mut metas = Vec::new();
-    for named in named(groups, samples) {
-        let named = named?;
-        metas.push(named_member(
-            split(named.program).1,
-            named.member,
-            &named.sample,
-        ));
-        members.push(Member {
-            group: named.group,
-            sequences: named.sample.sequences,
-            reward: named.member.reward.map(Reward::get),
-        });
-    }
-    let versions = number_versions(&mut members);
-    let keys: Vec<&str> = groups.iter().map(|(key, _)| &**key).collect();
-    let meta = json!({
-        "job": job, "batch": batch, "groups": keys, "members": metas, "versions": versions,
-    });
-    encode(&members, &meta.to_string()).map_err(|error| error.to_string())
+/// The response if a payload can't be made.
+fn refusal(job: &JobName, batch: u64, error: Unread) -> Response {
+    let error = match error {
+        Unread::Store(error) => return store_failed(&error),
+        Unread::Sample(error) => error,
+    };
+    tracing::error!(job = &*job.own, batch, error, "a batch can't be encoded");
+    let message = format!("the payload of batch {batch} can't be made: {error}");
+    refuse(ErrorCode::Internal, message)
 }
 
 /// A member in `meta`. What its sample does not have is left out.
-fn named_member(program: &str, member: &CoreMember, sample: &Sample) -> Value {
+fn named_member(program: &str, member: &Member, sample: Option<&Layout>) -> Value {
     let mut named = json!({"program": program, "sample": member.sample});
-    if let Some(kind) = &sample.logprobs {
+    let Some(Layout { meta, .. }) = sample else {
+        return named;
+    };
+    if let Some(kind) = &meta.logprobs {
         named["logprobs"] = json!(kind);
     }
-    if !sample.excluded.is_empty() {
-        named["excluded"] = json!(sample.excluded);
+    if !meta.excluded.is_empty() {
+        named["excluded"] = json!(meta.excluded);
     }
-    let mixed = mixed(&sample.sequences);
-    if !mixed.is_empty() {
-        named["mixed"] = json!(mixed);
+    if !meta.mixed.is_empty() {
+        named["mixed"] = json!(meta.mixed);
     }
     named
 }
 
-/// Replaces versions by their indexes among all versions, ascending, which it returns.
-fn number_versions(members: &mut [Member]) -> Vec<usize> {
-    let sequences = members.iter().flat_map(|member| &member.sequences);
-    let spans = sequences.flat_map(|scored| &scored.versions);
-    let versions: BTreeSet<usize> = spans.map(|span| span.version).collect();
-    let versions: Vec<usize> = versions.into_iter().collect();
-    let sequences = members.iter_mut().flat_map(|member| &mut member.sequences);
-    for span in sequences.flat_map(|scored| &mut scored.versions) {
-        let index = versions.binary_search(&span.version);
-        span.version = index.unwrap_or_default();
-    }
-    versions
+/// The payload of some groups of a batch as JSON.
+pub(crate) async fn plain(
+    app: &TrainingApp,
+    job: &JobName,
+    batch: u64,
+    groups: Vec<(Box<str>, Group)>,
+    room: &mut Room,
+) -> Result<Vec<u8>, Response> {
+    let names = names_of_samples(&groups);
+    let samples = app.many_payloads(job, &names, room, PLAIN).await?;
+    let stored: u64 = samples.values().map(|body| body.len() as u64).sum();
+    room.grow(stored.saturating_mul(TEXT_BYTES))?;
+    let own = job.own.to_string();
+    let writing = move || {
+        let payload = BatchPayload::of(&own, batch, &groups, &samples)?;
+        serde_json::to_vec(&payload).map_err(|error| error.to_string())
+    };
+    let written = tokio::task::spawn_blocking(writing).await;
+    let written = written.unwrap_or_else(|error| Err(error.to_string()));
+    written.map_err(|error| refusal(job, batch, Unread::Sample(error)))
 }

@@ -30,6 +30,7 @@ mod report;
 mod rewards;
 mod room;
 mod sample;
+mod sample_reader;
 mod scores;
 mod steps;
 mod stored_samples;
@@ -57,8 +58,8 @@ pub fn training_endpoints() -> Vec<Endpoint<TrainingApp>> {
         groups::endpoints(),
         open_groups::endpoints(),
         members::endpoints(),
-        steps::endpoints(),
         vec![deletion::endpoint()],
+        steps::endpoints(),
         vec![stream::endpoint()],
         batches::endpoints(),
         weights::endpoints(),

@@ -18,8 +18,8 @@ use treadle_wire::ErrorCode;
 /// A payload is stored before its event: what no event names after this long never will be.
 const UNNAMED_US: u64 = 3_600_000_000;
 
-/// Payloads that are read at once for an answer.
-const READ_AT_ONCE: usize = 16;
+/// Most payloads that are read by one query for an answer.
+pub(crate) const READ_AT_ONCE: usize = 16;
 /// How many times each stored byte is in memory while an answer is made: as it was stored, as it is
 /// understood, and as it is sent.
 const COPIES: u64 = 3;
@@ -173,7 +173,7 @@ fn named(job: &Job) -> BTreeSet<String> {
 }
 
 /// A name up to its last slash.
-fn folder(name: &str) -> &str {
+pub(crate) fn folder(name: &str) -> &str {
     &name[..name.rfind('/').map_or(0, |at| at + 1)]
 }
 
@@ -183,6 +183,11 @@ pub(crate) type Json = Box<RawValue>;
 /// What is said of a payload whose bytes have another digest than those that were stored.
 pub(crate) fn damaged(name: &str) -> String {
     format!("{name} is damaged in the store: its digest is another; restore it from a backup")
+}
+
+/// What is said of a payload that is not stored.
+pub(crate) fn missing(name: &str) -> String {
+    format!("{name} is not in the store")
 }
 
 /// A stored JSON value, whose name ends with its digest; null without a name.

@@ -90,7 +90,7 @@ impl Room {
             bytes_max,
             ..
         } = *self;
-        if used > share.min(bytes_max) {
+        if used > self.bytes_max() {
             let message = format!(
                 "the answer takes more than {used} bytes of memory, and the tenant's share is \
                  {share}; get the batch in slices, with `rank` and `of`"
@@ -107,10 +107,20 @@ impl Room {
         })
     }
 
+    /// The most that the answer may take.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.share.min(self.bytes_max)
+    }
+
+    /// Bytes that take the room until they were sent.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        self.in_use.hold(bytes)
+    }
+
     /// An answer that takes its room until it was sent.
     pub(crate) fn answer(self, kind: &'static str, body: Vec<u8>) -> Response {
         let kind = (header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        ([kind], self.in_use.hold(Bytes::from(body))).into_response()
+        ([kind], self.hold(Bytes::from(body))).into_response()
     }
 }
 

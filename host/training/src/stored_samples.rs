@@ -1,6 +1,6 @@
 //! Stored samples of the members of a batch, each checked against the digest that was recorded.
 
-use crate::payloads::{damaged, digest_text, of_sample};
+use crate::payloads::{damaged, digest_text, missing, of_sample};
 use std::collections::BTreeMap;
 use treadle_core::training::{Group, Member};
 use treadle_samples::{Sample, digest, load};
@@ -44,7 +44,7 @@ pub(crate) fn named<'b>(
 fn sample(program: &str, recorded: &str, samples: &Samples) -> Result<Sample, String> {
     let name = of_sample(program, recorded);
     let bytes = samples.get(&name);
-    let bytes = bytes.ok_or_else(|| format!("{name} is not in the store"))?;
+    let bytes = bytes.ok_or_else(|| missing(&name))?;
     let sample = load(bytes).map_err(|error| format!("{name} is damaged: {error}"))?;
     if digest_text(&digest(&sample.sequences)) == recorded {
         Ok(sample)

@@ -29,6 +29,8 @@ const NAMES_MAX: usize = 500;
 const LISTED: &str = "SELECT name FROM training_payloads WHERE job = $1 AND at_us < $2 AND name > $3 \
      ORDER BY name LIMIT $4";
 
+const SIZES: &str = "SELECT name, size_bytes FROM training_payloads WHERE job = $1";
+
 const BYTES: &str =
     "SELECT CAST(SUM(size_bytes) AS BIGINT) AS bytes FROM training_payloads WHERE TRUE";
 
@@ -59,6 +61,28 @@ impl<E: Engine> Training for SqlStore<E> {
             found.extend(self.engine.read_rows::<TrainingPayload>(query).await?);
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    async fn payload_sizes(
+        &self,
+        job: &str,
+        names: &[String],
+    ) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(NAMES_MAX) {
+            let mut query = Statement::new(SIZES).text(job);
+            push_one_of(&mut query, names);
+            for row in &self.engine.read(query).await? {
+                let cells = Cells {
+                    table: TrainingPayload::TABLE,
+                    key: &["name"],
+                    row,
+                };
+                found.push((cells.text("name")?, cells.number("size_bytes")?));
+            }
+        }
+        found.sort();
         Ok(found)
     }
 

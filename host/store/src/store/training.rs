@@ -21,6 +21,13 @@ pub trait Training: Send + Sync {
         names: &[String],
     ) -> Result<Vec<TrainingPayload>, StoreError>;
 
+    /// The sizes of those of these names that are stored, by name; their bytes are not read.
+    async fn payload_sizes(
+        &self,
+        job: &str,
+        names: &[String],
+    ) -> Result<Vec<(String, u64)>, StoreError>;
+
     /// Names of a job's payloads that were stored before this time and come after this name, at
     /// most [`PAGE_ROWS_MAX`](crate::PAGE_ROWS_MAX).
     async fn payload_names(
