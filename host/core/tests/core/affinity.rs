@@ -100,6 +100,15 @@ fn members_go_to_the_class_of_their_domain() {
 }
 
 #[test]
+fn a_program_that_a_member_starts_prefers_its_class() {
+    let mut s = two_classes();
+    s.begin("m", "math").arrive("m", 1, 20_000);
+    s.finish(1, 20_000, 10);
+    s.arrive_from(("m", true), "helper", 2, 1_000, vec![]);
+    assert_eq!((s.class_of("helper"), s.last_worker()), (Some("h20"), 0));
+}
+
+#[test]
 fn a_class_without_workers_is_no_preference() {
     let mut s = engines(&[(100_000, "h20", 20_000), (200_000, "h800", 30_000)]);
     s.declare(r#"{"math": "h200"}"#);

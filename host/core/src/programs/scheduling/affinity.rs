@@ -40,6 +40,16 @@ impl Programs {
         p.class = class;
     }
 
+    /// A program that another one started prefers the same class, unless it has a domain of its own.
+    pub(crate) fn inherit_class(&mut self, program: ProgramId, parent: Option<ProgramId>) {
+        let live = &mut self.state.live;
+        let class = parent.and_then(|parent| live.get(&parent)?.class.clone());
+        let own = live.get_mut(&program).filter(|p| p.domain.is_none());
+        if let (Some(p), Some(class)) = (own, class) {
+            p.class = Some(class);
+        }
+    }
+
     /// Adds a member that came to its end to the profile of its domain.
     pub(crate) fn learn_of_member(&mut self, p: &Program) {
         let Some(domain) = p.domain.as_deref().filter(|_| p.has_ended()) else {

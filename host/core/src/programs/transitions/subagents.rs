@@ -26,8 +26,9 @@ impl Programs {
             return;
         }
         p.parent = Some(parent.program.clone());
-        let id = self.state.keys.get(&parent.program);
-        let of_parent = id.and_then(|id| self.state.live.get_mut(id));
+        let id = self.state.keys.get(&parent.program).copied();
+        self.inherit_class(program, id);
+        let of_parent = id.and_then(|id| self.state.live.get_mut(&id));
         if let Some(p) = of_parent.filter(|p| parent.waits && p.is_between_steps()) {
             let awaited = p.awaited.get_or_insert_with(|| Awaited {
                 since: now,
