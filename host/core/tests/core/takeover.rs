@@ -4,7 +4,7 @@
 use crate::scenario::Scenario;
 use treadle_core::programs::{OpenStep, StepState, reconcile};
 use treadle_core::{Core, DaemonEvent, Event, Origin, ProgramEvent};
-use treadle_model::{GatewayId, StepId, WorkerId};
+use treadle_model::{GatewayId, Span, StepId, WorkerId};
 
 const GATEWAY: GatewayId = GatewayId(3);
 
@@ -49,6 +49,19 @@ fn a_relayed_event_is_handled_once() {
     assert_eq!(s.core.state().gateways[&GATEWAY], 2);
     s.handle(Event::Daemon(DaemonEvent::GatewayLost { gateway: GATEWAY }));
     assert!(!handle(&mut s.core, 2), "it comes back and is not sure");
+}
+
+#[test]
+fn a_program_is_not_over_because_no_daemon_ran() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.reconfigure(|config| config.program_idle_max = Span::from_secs(60));
+    s.arrive("a", 1, 100).finish(1, 100, 10);
+    s.now = s.now + Span::from_secs(3_600);
+    s.handle(Event::Daemon(DaemonEvent::DaemonRestarted));
+    s.wait_s(50);
+    assert!(s.core.programs().program("a").is_some());
+    s.wait_s(20);
+    assert!(s.core.programs().program("a").is_none(), "it is silent");
 }
 
 #[test]

@@ -13,7 +13,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now, after everything that happened until `latest`.
+    /// A clock that starts now, after everything that happened until `latest`. Time without a daemon
+    /// counts, and so does what the wall clock was set by since an earlier start; the core puts off
+    /// the ends of silent programs by as much.
     pub fn start(latest: Timestamp, scale: f64) -> Self {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)

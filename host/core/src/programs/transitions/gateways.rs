@@ -22,6 +22,11 @@ impl Programs {
                 s.gives_way = GivesWay::Unasked;
             }
         }
+        // No client could send a step while no daemon ran, however long that was by the clock.
+        let programs: Vec<Box<str>> = self.state.keys.keys().cloned().collect();
+        for program in programs {
+            self.put_off_idleness(&program);
+        }
         let moving = self.state.memory.migrations_mut().end_all();
         for (program, ended) in moving {
             let deadline = ended.since + self.config.kv.transfer_max;
