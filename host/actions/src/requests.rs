@@ -123,6 +123,7 @@ impl Requests {
             Err(
                 UpstreamError::Address(cause)
                 | UpstreamError::Connect(cause)
+                | UpstreamError::NoFile(cause)
                 | UpstreamError::Broken(cause),
             ) => return Answer::Failed(cause),
         };

@@ -9,7 +9,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 use treadle_model::endpoint_of;
-use treadle_trust::Connector;
+use treadle_trust::{ConnectError, Connector};
 
 /// Headers that end at each hop (RFC 9110 §7.6.1), and those that are set again.
 const HOP_HEADERS: [HeaderName; 9] = [
@@ -56,6 +56,9 @@ pub enum UpstreamError {
     /// The connection could not be established.
     #[error("no connection to the engine: {0}")]
     Connect(String),
+    /// This process or machine has no free file for a connection.
+    #[error("no connection to the engine: {0}")]
+    NoFile(String),
     /// The connection broke before an answer.
     #[error("the engine closed the connection: {0}")]
     Broken(String),
@@ -151,11 +154,15 @@ fn closes_after(answer: &HeaderMap) -> bool {
 fn describe(error: &Error) -> UpstreamError {
     let mut cause = error.to_string();
     let mut source = std::error::Error::source(error);
+    let mut is_short = false;
     while let Some(inner) = source {
+        is_short |= matches!(inner.downcast_ref(), Some(ConnectError::NoFile(_)));
         cause = format!("{cause}: {inner}");
         source = inner.source();
     }
-    if error.is_connect() {
+    if is_short {
+        UpstreamError::NoFile(cause)
+    } else if error.is_connect() {
         UpstreamError::Connect(cause)
     } else {
         UpstreamError::Broken(cause)

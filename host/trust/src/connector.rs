@@ -39,6 +39,9 @@ pub enum ConnectError {
     /// The connection failed.
     #[error("{0}")]
     Connect(String),
+    /// There is no free file for the connection: the other end has no part in that.
+    #[error("{0}")]
+    NoFile(String),
     /// The TLS handshake failed.
     #[error(
         "the TLS handshake with {host} failed: {error}; its certificate must be from an authority \
@@ -163,10 +166,11 @@ async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
     let connected = connector.call(uri).await;
     let connected = connected.map_err(|error| match std::error::Error::source(&error) {
         Some(cause) => {
-            if let Some(cause) = cause.downcast_ref() {
-                note_shortage(cause);
+            if cause.downcast_ref().is_some_and(note_shortage) {
+                ConnectError::NoFile(format!("{address}: {cause}"))
+            } else {
+                failed(cause)
             }
-            failed(cause)
         }
         None => failed(&error),
     })?;

@@ -1,5 +1,6 @@
 //! Rate-limited log messages about reached limits.
 
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,21 +50,24 @@ impl Rarely {
     }
 }
 
-/// Logs a connection that failed because of the limit on open files.
-pub fn note_shortage(error: &io::Error) {
+/// Logs a connection that failed because of the limit on open files. Returns whether it did.
+pub fn note_shortage(error: &io::Error) -> bool {
     static SHORT: Rarely = Rarely::new();
-    let whose = match error.raw_os_error() {
-        Some(PROCESS_IS_FULL) => "this process has",
-        Some(MACHINE_IS_FULL) => "this machine has",
-        _ => return,
+    let (whose, limit, remedy) = match error.raw_os_error() {
+        Some(PROCESS_IS_FULL) => {
+            let limit = getrlimit(Resource::Nofile).current;
+            ("this process", limit, "ulimit -n, LimitNOFILE")
+        }
+        Some(MACHINE_IS_FULL) => ("this machine", None, "sysctl fs.file-max"),
+        _ => return false,
     };
     if let Some(connections) = SHORT.happens() {
         tracing::warn!(
-            connections, %error,
-            "connections failed: {whose} reached its limit on open files; raise it (ulimit -n, \
-             LimitNOFILE)"
+            connections, limit, %error,
+            "connections failed: {whose} has reached its limit on open files; raise it ({remedy})"
         );
     }
+    true
 }
 
 #[cfg(test)]

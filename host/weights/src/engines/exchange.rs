@@ -62,9 +62,9 @@ impl Exchange for Upstream {
                 .send(asked.method, asked.url, asked.path, &headers, asked.body)
                 .await;
             let answer = sent.map_err(|error| match error {
-                UpstreamError::Connect(_) | UpstreamError::Address(_) => {
-                    NoAnswer::NotSent(error.to_string())
-                }
+                UpstreamError::Connect(_)
+                | UpstreamError::NoFile(_)
+                | UpstreamError::Address(_) => NoAnswer::NotSent(error.to_string()),
                 UpstreamError::Broken(_) => NoAnswer::Lost(error.to_string()),
             })?;
             let (head, body) = answer.into_parts();
