@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use treadle_actions::{
     Executor, ExecutorConfig, Gpus, Recovery, ServiceSpec, SupervisorCommand, recover,
 };
-use treadle_auth::Auth;
+use treadle_auth::{Auth, Scope};
 use treadle_config::{Config, Role};
 use treadle_core::actions::{ActionEvent, Load, Resource};
 use treadle_model::{ActionId, Span};
@@ -63,6 +63,12 @@ impl Running {
         if !config.actions.enabled {
             give_up(driver).await;
             return Ok(None);
+        }
+        if !config.sandboxes.required && auth.directory().anonymous().scope >= Some(Scope::Job) {
+            tracing::warn!(
+                "callers without a token may run commands as this daemon's user (actions.enabled); \
+                 set auth.anonymous_scope to viewer or none, or sandboxes.required"
+            );
         }
         let gpus = Gpus::find(&config.actions.gpus)?;
         let gpu_count = gpus.names().len();
