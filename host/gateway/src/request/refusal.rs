@@ -90,47 +90,14 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         ),
         Refusal::QueueWaitExceeded {
             waited_ms,
-            healthy_workers: 0,
-            ..
-        } => ErrorBody::new(
-            ErrorCode::NoHealthyWorker,
-            format!(
-                "no engine has responded for {waited_ms} ms; start one of the registered engines \
-                 or register another with POST /workers"
-            ),
-        ),
-        Refusal::QueueWaitExceeded {
-            waited_ms,
-            suspended_ms: suspended_ms @ 1..,
-            ..
-        } => ErrorBody::new(
-            ErrorCode::WorkersCordoned,
-            format!(
-                "the step waited {waited_ms} ms, and {suspended_ms} ms more, which is the limit, while \
-                 every engine that could take it was fenced because of its weights; `treadle weights \
-                 status` says why; end the update, restart the engines, or raise \
-                 scheduler.queue_wait_s_max"
-            ),
-        ),
-        Refusal::QueueWaitExceeded {
-            waited_ms,
+            suspended_ms,
             healthy_workers,
             cordoned_workers,
-            ..
-        } if cordoned_workers >= healthy_workers => ErrorBody::new(
-            ErrorCode::WorkersCordoned,
-            format!(
-                "the step waited {waited_ms} ms, while every responding engine was cordoned, \
-                 draining or paused; activate one with `treadle workers activate URL`, resume one, \
-                 or register another"
-            ),
-        ),
-        Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(
-            ErrorCode::QueueWaitExceeded,
-            format!(
-                "the step waited {waited_ms} ms for KV memory; release finished programs, add \
-                 workers or raise scheduler.queue_wait_s_max"
-            ),
+        } => waited_too_long(
+            *waited_ms,
+            *suspended_ms,
+            *healthy_workers,
+            *cordoned_workers,
         ),
         Refusal::QueueFull { steps_max } => ErrorBody::new(
             ErrorCode::QueueFull,
@@ -158,6 +125,44 @@ fn explain(refusal: &Refusal) -> ErrorBody {
             "the program was released while this step waited",
         ),
     }
+}
+
+/// Why a step waited until its limit.
+fn waited_too_long(
+    waited_ms: u64,
+    suspended_ms: u64,
+    healthy_workers: u32,
+    cordoned_workers: u32,
+) -> ErrorBody {
+    let (code, message) = if healthy_workers == 0 {
+        let message = format!(
+            "no engine has responded for {waited_ms} ms; start one of the registered \
+             engines or register another with POST /workers"
+        );
+        (ErrorCode::NoHealthyWorker, message)
+    } else if suspended_ms > 0 {
+        let message = format!(
+            "the step waited {waited_ms} ms, and {suspended_ms} ms more, which is the \
+             limit, while every engine that could take it was fenced because of its \
+             weights; `treadle weights status` says why; end the update, restart the \
+             engines, or raise scheduler.queue_wait_s_max"
+        );
+        (ErrorCode::WorkersCordoned, message)
+    } else if cordoned_workers >= healthy_workers {
+        let message = format!(
+            "the step waited {waited_ms} ms, while every responding engine was cordoned, \
+             draining or paused; activate one with `treadle workers activate URL`, resume \
+             one, or register another"
+        );
+        (ErrorCode::WorkersCordoned, message)
+    } else {
+        let message = format!(
+            "the step waited {waited_ms} ms for KV memory; release finished programs, add \
+             workers or raise scheduler.queue_wait_s_max"
+        );
+        (ErrorCode::QueueWaitExceeded, message)
+    };
+    ErrorBody::new(code, message)
 }
 
 /// The tenant's limit on live programs is reached.
