@@ -91,7 +91,51 @@ fn dashboards_and_alerts_show_metrics_that_there_are() {
     none("metrics that no code has", &missing);
 }
 
-/// Each row of the table of shared resources names an existing test.
+/// Whether a text has a number of bytes (`64 MiB`) or the key of one that the configuration has
+/// (`payloads.bytes_max`), or says that there is nothing to count.
+fn names_bytes(text: &str, keys: &str) -> bool {
+    let words: Vec<_> = text.split([' ', ',', ';', '/']).collect();
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    let is_unit = |word: &str| ["KiB", "MiB", "GiB", "TiB"].contains(&word);
+    let has_number = words
+        .windows(2)
+        .any(|pair| is_number(pair[0]) && is_unit(pair[1]));
+    let is_key = |word: &&str| {
+        let key = word
+            .strip_prefix('`')
+            .and_then(|word| word.strip_suffix('`'));
+        let name = key
+            .and_then(|key| key.split_once('.'))
+            .map(|(_, name)| name);
+        name.is_some_and(|name| name.contains("bytes") && keys.contains(&format!("\n| `{name}` |")))
+    };
+    text == "no bytes" || has_number || words.iter().any(is_key)
+}
+
+#[test]
+fn bounds_in_bytes_are_recognised() {
+    let keys = "\n| `bytes_max` | `1` |\n| `rows_max` | `1` |\n";
+    for text in [
+        "no bytes",
+        "1 KiB each",
+        "0.5 GiB",
+        "within `payloads.bytes_max`",
+    ] {
+        assert!(names_bytes(text, keys), "{text}");
+    }
+    for text in [
+        "",
+        "many",
+        "64",
+        "GiB",
+        "`auth.rows_max`",
+        "`store.bytes_most`",
+    ] {
+        assert!(!names_bytes(text, keys), "{text}");
+    }
+}
+
+/// Each row of the table of shared resources names its bounds and an existing test.
 #[test]
 fn each_share_of_tenants_is_tested() {
     let page = crate::tree::read("docs/security.md");
@@ -107,19 +151,25 @@ fn each_share_of_tenants_is_tested() {
         .iter()
         .flat_map(|top| sources(&[top], ".rs"))
         .collect();
+    let keys = crate::tree::read("docs/configuration.md");
     let mut missing = Vec::new();
     for row in rows {
-        let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
-        let test = cells
-            .last()
-            .map_or("", |cell| cell.trim().trim_matches('`'));
-        let function = format!("fn {test}(");
-        if cells.len() != 5 || test.is_empty() || !code.iter().any(|at| at.text.contains(&function))
-        {
-            missing.push(row.to_owned());
+        let row = row.trim_matches('|');
+        let cells: Vec<_> = row.split(" | ").map(str::trim).collect();
+        let [_, bound, bytes, tenant, refusal, test] = cells[..] else {
+            missing.push(format!("not six columns: {row}"));
+            continue;
+        };
+        let has_bound = bound.contains(|c: char| c.is_ascii_digit() || c == '`');
+        if !has_bound || !names_bytes(bytes, &keys) || tenant.is_empty() || refusal.is_empty() {
+            missing.push(format!("no bound: {row}"));
+        }
+        let function = format!("fn {}(", test.trim_matches('`'));
+        if test.is_empty() || !code.iter().any(|at| at.text.contains(&function)) {
+            missing.push(format!("no test: {row}"));
         }
     }
-    none("shares of tenants without a test", &missing);
+    none("shares of tenants without a bound or a test", &missing);
 }
 
 /// rustdoc reads a whole crate to find out whether it has examples, so each crate says it.

@@ -40,7 +40,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use treadle_config::Config;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_store::{Access, Store, StoreError, TokenRow};
+use treadle_store::{Access, PRUNE_ROWS_MAX, Store, StoreError, TokenRow};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Why no caller can be admitted.
@@ -172,7 +172,7 @@ impl Auth {
             if !self.keeps.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            self.store.prune_audit(self.audit_rows_max).await?;
+            while self.store.prune_audit(self.audit_rows_max).await? >= PRUNE_ROWS_MAX {}
             if self.store.prune_tokens(ended_before_us).await? > 0 {
                 self.reload().await?;
             }

@@ -34,7 +34,7 @@ section! {
         enabled: bool = false, "";
         /// Cores that actions share; 0 for all cores available to the daemon.
         cores: u64 = 0, "cores", 0 ..= 65_536;
-        /// Memory that actions share; 0 for three quarters of the machine's.
+        /// Memory that actions share, and the most that all sandboxes of this machine have together; 0 for three quarters of the machine's.
         memory_bytes: u64 = 0, "bytes", 0 ..= 1_125_899_906_842_624_u64;
         /// GPUs that actions and their services share and no engine uses: numbers or ids as printed by `nvidia-smi -L`, or `all`. They are checked with NVML if it is available. Empty for none.
         gpus: Vec<String> = Vec::new(), "";

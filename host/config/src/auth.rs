@@ -40,7 +40,7 @@ section! {
         anonymous_scope: AnonymousScope = AnonymousScope::Auto, "";
         /// How long the old secret stays valid after a rotation.
         rotation_grace_s: u64 = 3600, "seconds", 0 ..= 2_592_000;
-        /// Number of newest changes kept in the audit log.
+        /// Number of newest changes kept in the audit log; fewer if they have more than 4 KiB each on average.
         audit_rows_max: u64 = 1_000_000, "changes", 1000 ..= 1_000_000_000;
     }
 }

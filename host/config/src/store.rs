@@ -25,7 +25,8 @@ section! {
         /// retention are removed when the daemon starts and every minute; events after the latest
         /// snapshot are kept.
         snapshot_events: u64 = 100_000, "events", 100 ..= 100_000_000;
-        /// Number of newest events kept in the journal, with the decisions that they led to.
+        /// Number of newest events kept in the journal, with the decisions that they led to; fewer
+        /// if they have more than 16 KiB each on average.
         keep_events: u64 = 1_000_000, "events", 0 ..= 1_000_000_000_000_u64;
         /// How long ended programs are kept, with their steps.
         keep_ended_s: u64 = 604_800, "seconds", 0 ..= 3_153_600_000_u64;

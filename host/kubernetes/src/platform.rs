@@ -120,7 +120,7 @@ impl Platform for Kubernetes {
         Ok(())
     }
 
-    fn place(&self, id: &str, folder: &Path) -> Box<dyn Place> {
+    fn place(&self, id: &str, _tenant: &str, folder: &Path) -> Box<dyn Place> {
         Box::new(PodPlace::new(self.cluster.clone(), id, folder.to_owned()))
     }
 

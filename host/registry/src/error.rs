@@ -14,6 +14,20 @@ pub enum RegistryError {
     /// The policy does not load with this configuration.
     #[error("{0}")]
     Load(#[from] LoadError),
+    /// The tenant has used its share of the space for plugins.
+    #[error(
+        "the tenant would have {plugins} plugins of {bytes} bytes, its share is {plugins_max} of {bytes_max} bytes, the limits of the store divided by its tenants; bind one that is stored, or upload a smaller one"
+    )]
+    BeyondShare {
+        /// Its plugins with the new one.
+        plugins: u64,
+        /// Their size.
+        bytes: u64,
+        /// How many it may have.
+        plugins_max: u64,
+        /// Their largest size.
+        bytes_max: u64,
+    },
     /// No stored policy has this digest or name.
     #[error("no plugin `{0}` is stored; `treadle plugin list` shows those that can be bound")]
     Unknown(String),

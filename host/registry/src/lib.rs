@@ -34,7 +34,7 @@ pub use logs::{LoggedLine, PolicyLogs};
 pub use reference::{bundled, unstored};
 pub use remote::RemotePredictor;
 pub use treadle_policy_runtime::{Inspection, SmokeTiming, UploadRefusal};
-pub use upload::{Signing, Upload};
+pub use upload::{Signing, Upload, check_share};
 pub use version_metrics::render_versions;
 
 use modules::Modules;

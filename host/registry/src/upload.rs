@@ -3,7 +3,7 @@
 use super::reference::is_called;
 use super::{NATIVE, PluginRegistry, RegistryError, reference, unix_us};
 use treadle_policy_runtime::{Description, Inspection, SignaturePolicy, TrustedKeys};
-use treadle_store::{PluginHead, PluginRow};
+use treadle_store::{PLUGINS_BYTES_MAX, PLUGINS_MAX, PluginHead, PluginRow};
 
 /// The trusted keys, and whether uploads need a signature.
 #[derive(Default)]
@@ -23,6 +23,31 @@ pub struct Upload {
     pub signature: Option<String>,
     /// True if the uploader's tenant accepts only signed uploads.
     pub signed_only: bool,
+}
+
+/// Checks that a tenant with these plugins may store another one of `new_bytes`: `tenants` have
+/// equal shares of what the store holds.
+///
+/// # Errors
+/// [`RegistryError::BeyondShare`].
+pub fn check_share(
+    tenants: usize,
+    plugins: &[PluginHead],
+    new_bytes: u64,
+) -> Result<(), RegistryError> {
+    let share = |all: u64| (all / tenants.max(1) as u64).max(1);
+    let stored: u64 = plugins.iter().map(|head| head.size_bytes).sum();
+    let (plugins, bytes) = (plugins.len() as u64 + 1, stored.saturating_add(new_bytes));
+    let (plugins_max, bytes_max) = (share(PLUGINS_MAX), share(PLUGINS_BYTES_MAX));
+    if plugins > plugins_max || bytes > bytes_max {
+        return Err(RegistryError::BeyondShare {
+            plugins,
+            bytes,
+            plugins_max,
+            bytes_max,
+        });
+    }
+    Ok(())
 }
 
 impl PluginRegistry {
@@ -159,5 +184,37 @@ impl PluginRegistry {
 
     pub(super) fn is_native(policy: &str) -> bool {
         policy == NATIVE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plugins_of_all_tenants_together_fit_into_the_store() {
+        let head = |size_bytes| PluginHead {
+            digest: "sha256:1".to_owned(),
+            world: "eviction".to_owned(),
+            name: "one".to_owned(),
+            version: "1.0.0".to_owned(),
+            summary: String::new(),
+            size_bytes,
+            uploaded_at_us: 1,
+            signed_by: None,
+        };
+        let half = PLUGINS_BYTES_MAX / 2;
+        assert!(check_share(2, &[head(half - 1)], 1).is_ok());
+        let refused = check_share(2, &[head(half - 1)], 2).expect_err("it is beyond its half");
+        let message = refused.to_string();
+        assert!(message.contains(&format!("of {half} bytes")), "{message}");
+        assert!(
+            check_share(1, &[head(half)], half).is_ok(),
+            "nobody else is there"
+        );
+        let share = PLUGINS_MAX / 1_000;
+        let many: Vec<_> = (0..share).map(|_| head(1)).collect();
+        assert!(check_share(1_000, &many, 1).is_err());
+        assert!(check_share(1_000, &many[1..], 1).is_ok());
     }
 }

@@ -4,17 +4,46 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use treadle_core::weights::{Answer, TrainerCall};
+use treadle_http::InUse;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// What SGLang says of an update that happened, although the answer is an error: the cache could
 /// not be flushed. treadle clears it before the engine resumes.
 const UPDATED: &str = "Weights were updated";
+/// Largest answer that is read: checksums of all tensors of a large model on many ranks.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes of all answers that are read at the same time, until trainers have them.
+pub(crate) const ANSWERS_BYTES_MAX: u64 = 4 << 30;
 /// Longest words of an engine that are kept.
 const WORDS_MAX: usize = 400;
+
+/// Reads an engine's answer, within the memory for those of all calls.
+///
+/// # Errors
+/// Why it can't be read to its end.
+pub(crate) async fn gather(body: Body, mut room: InUse<1>) -> Result<Bytes, String> {
+    let mut body = Limited::new(body, ANSWER_BYTES_MAX);
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| error.to_string())?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        room.grow(data.len() as u64).map_err(|_| {
+            format!(
+                "answers of engines to trainers' calls would have more than {ANSWERS_BYTES_MAX} \
+                 bytes at once; make fewer calls at a time"
+            )
+        })?;
+        whole.extend_from_slice(&data);
+    }
+    Ok(room.hold(whole.freeze()))
+}
 
 /// An answer for a trainer.
 #[derive(Clone, Debug)]
@@ -144,8 +173,25 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use treadle_http::Tally;
 
     const PART: TrainerCall = TrainerCall::Part { name: None };
+
+    #[tokio::test]
+    async fn answers_are_read_within_the_memory_for_all() {
+        let all = Arc::new(Tally::default());
+        let read = |text: &'static str| {
+            let room = InUse::new([(all.clone(), 10)]);
+            gather(Body::from(text), room)
+        };
+        let held = read("1234567").await.expect("there is room");
+        let refused = read("1234").await.expect_err("there is room for 3");
+        assert!(refused.contains("make fewer calls"), "{refused}");
+        drop(held);
+        assert_eq!(all.used(), 0, "trainers have them");
+        assert_eq!(read("1234").await.expect("there is room"), "1234");
+    }
 
     fn said(status: u16, page: &Value) -> Reply {
         let status = StatusCode::from_u16(status).expect("a status");

@@ -1,12 +1,12 @@
 //! One call of a trainer to one engine.
 
 use crate::RelayApp;
-use crate::answers::Reply;
+use crate::answers::{Reply, gather};
 use crate::paths::Does;
 use crate::relayed::Relayed;
+use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method};
-use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,12 @@ use treadle_core::PublishError;
 use treadle_core::weights::{
     Answer, Call, Holding, Phase, State, Trainer, TrainerCall, Weights, WeightsError, WeightsEvent,
 };
-use treadle_http::{Upstream, UpstreamError};
+use treadle_http::{Bounded, InUse, Upstream, UpstreamError};
 use treadle_model::{ClientName, EngineKind, WorkerId, endpoint_of};
 use treadle_scheduler::DriverHandle;
 use treadle_weights::engines;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Largest answer that is read: checksums of all tensors of a large model on many ranks.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How often an engine that proves what it has is looked at, if nothing is heard of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked whether an engine is lost that is being called.
@@ -34,6 +32,7 @@ const LOOK_FOR_LOSS: Duration = Duration::from_secs(1);
 pub(crate) struct Run {
     pub(crate) driver: DriverHandle,
     upstream: Upstream,
+    answers: Bounded,
     auth: Arc<Auth>,
     caller: Caller,
     own: ClientName,
@@ -113,6 +112,7 @@ impl Run {
             lineage: lineage.await.map_err(|_| stopped())?,
             driver: app.driver.clone(),
             upstream: app.upstream.clone(),
+            answers: app.answers.clone(),
             auth: app.auth.clone(),
             caller: caller.clone(),
             own,
@@ -417,14 +417,15 @@ impl Run {
         };
         let (head, body) = answer.into_parts();
         let kind = head.headers.get(CONTENT_TYPE).cloned();
-        match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+        let room = InUse::new([self.answers.clone()]);
+        match gather(Body::new(body), room).await {
             Ok(body) => Reply {
                 status: head.status,
                 kind: kind.unwrap_or(HeaderValue::from_static("application/json")),
-                body: body.to_bytes(),
+                body,
                 is_own: false,
             },
-            Err(error) => Reply::lost(&error.to_string()),
+            Err(cause) => Reply::lost(&cause),
         }
     }
 

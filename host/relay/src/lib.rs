@@ -22,7 +22,7 @@ mod sglang;
 
 pub use ports::{Port, port_router};
 
-use answers::Reply;
+use answers::{ANSWERS_BYTES_MAX, Reply};
 use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
@@ -37,7 +37,7 @@ use tokio::sync::Semaphore;
 use treadle_auth::permissions::ENGINES;
 use treadle_auth::{Auth, Caller};
 use treadle_endpoints::{Endpoint, relayed};
-use treadle_http::{Upstream, error_response, refuse};
+use treadle_http::{Bounded, Upstream, error_response, refuse};
 use treadle_model::{ClientName, WorkerId};
 use treadle_scheduler::DriverHandle;
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -52,6 +52,8 @@ pub struct RelayApp {
     upstream: Upstream,
     auth: Arc<Auth>,
     calls: Arc<Semaphore>,
+    /// Memory for answers of engines.
+    answers: Bounded,
 }
 
 impl RelayApp {
@@ -62,6 +64,7 @@ impl RelayApp {
             upstream,
             auth,
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            answers: (Arc::default(), ANSWERS_BYTES_MAX),
         }
     }
 }

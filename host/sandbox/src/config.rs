@@ -27,6 +27,8 @@ pub struct SandboxConfig {
     pub sandboxes_max: usize,
     /// Maximum number of sandboxes made at once; others wait.
     pub creations_max: usize,
+    /// Memory of all sandboxes together.
+    pub memory_bytes_all: u64,
     /// Default memory of a sandbox.
     pub memory_bytes: u64,
     /// Maximum number of processes and threads of a sandbox.
@@ -75,6 +77,7 @@ impl SandboxConfig {
             creations_max: 2 * cores.len().max(1),
             cores,
             sandboxes_max: 1_024,
+            memory_bytes_all: 1 << 50,
             memory_bytes: 2 << 30,
             processes_max: 1_024,
             disk_bytes_max: 10 << 30,

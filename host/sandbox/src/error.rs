@@ -33,6 +33,11 @@ pub enum SandboxError {
         "snapshots and copies of sandboxes use {0} of {1} bytes; remove snapshots or forked sandboxes, or raise sandboxes.copies_bytes_max"
     )]
     CopiesFull(u64, u64),
+    /// The output of commands, or of shells, has used its memory.
+    #[error(
+        "commands or shells in sandboxes reserve {0} of {1} bytes for their output; end some, or try again later"
+    )]
+    OutputsFull(u64, u64),
     /// The platform has no room for another sandbox.
     #[error("there is no room for another sandbox: {0}; remove some, or try again later")]
     NoRoom(String),

@@ -21,6 +21,7 @@ use crate::layers;
 use crate::live::Live;
 use crate::platform::{Environment, MeasuredImage, Place, Platform};
 use crate::record::Record;
+use crate::shares::Shared;
 use crate::usage;
 use crate::wire::{Guard, Setup};
 
@@ -65,11 +66,13 @@ impl Namespaces {
         let digest = Sha256::digest(folder.canonicalize()?.as_os_str().as_encoded_bytes());
         let own = format!("treadle-{}", hex(&digest[..6]));
         let cgroups = Cgroups::open(hierarchy, &own, config.cores.clone())?;
-        for id in cgroups.found() {
-            if !cgroups.of(&id).remove() {
-                tracing::error!(sandbox = %id, "could not end processes of an earlier daemon");
+        for cgroup in cgroups.found() {
+            if !cgroup.remove() {
+                let name = cgroup.name();
+                tracing::error!(cgroup = %name, "could not end processes of an earlier daemon");
             }
         }
+        cgroups.limit_memory(config.memory_bytes_all)?;
         Ok(Self {
             images: Images::open(&folder.join("images"), config.uid)?,
             cgroups,
@@ -86,16 +89,26 @@ impl Platform for Namespaces {
         Ok(())
     }
 
-    fn place(&self, id: &str, folder: &Path) -> Box<dyn Place> {
+    fn place(&self, id: &str, tenant: &str, folder: &Path) -> Box<dyn Place> {
         Box::new(Namespaced {
             id: id.to_owned(),
             folder: folder.to_owned(),
-            cgroup: self.cgroups.of(id),
+            cgroup: self.cgroups.of(id, tenant),
             config: self.config.clone(),
             cgroups: self.cgroups.clone(),
             images: self.images.clone(),
             made: self.made.clone(),
         })
+    }
+
+    async fn limit_memory(&self, tenant: &str, bytes: u64) -> io::Result<()> {
+        let of_tenant = self.cgroups.of_tenant(tenant);
+        let limited = blocking(move || of_tenant.limit_memory(bytes)).await;
+        match limited {
+            // None of its sandboxes was made yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            limited => limited,
+        }
     }
 
     fn check_image(&self, name: &str) -> Result<(), SandboxError> {
@@ -185,9 +198,12 @@ impl Place for Namespaced {
     async fn make(&self, record: &Record) -> io::Result<Arc<dyn Environment>> {
         let setup = self.setup(record)?;
         let config = &self.config;
-        let (folder, uid, id) = (self.folder.clone(), config.uid, self.id.clone());
+        let (folder, uid) = (self.folder.clone(), config.uid);
+        let (id, tenant) = (self.id.clone(), record.spec.tenant.clone());
         let (cgroups, has_none) = (self.cgroups.clone(), self.is_without_cgroups());
+        let shares = &config.shares;
         let limits = Limits {
+            tenant_memory_bytes: shares.most(&tenant, Shared::MemoryBytes, config.memory_bytes_all),
             memory_bytes: record.spec.memory_bytes.unwrap_or(config.memory_bytes),
             processes: config.processes_max,
         };
@@ -205,7 +221,7 @@ impl Place for Namespaced {
             if has_none {
                 return Ok((setup, Vec::new()));
             }
-            let cgroup = cgroups.make(&id, limits)?;
+            let cgroup = cgroups.make(&id, &tenant, limits)?;
             // Making it uses a core, like an action.
             cgroup.give(&[&[]])?;
             Ok((setup, cgroup.procs()))

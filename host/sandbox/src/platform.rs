@@ -26,8 +26,17 @@ pub trait Platform: Debug + Send + Sync {
     /// may be more than have a [`place`](Self::place), because some records may be unreadable.
     async fn take_in(&self, kept: &BTreeSet<String>) -> Result<(), SandboxError>;
 
-    /// The place of a sandbox with this local folder.
-    fn place(&self, id: &str, folder: &Path) -> Box<dyn Place>;
+    /// The place of a tenant's sandbox with this local folder.
+    fn place(&self, id: &str, tenant: &str, folder: &Path) -> Box<dyn Place>;
+
+    /// Limits the memory of all sandboxes of a tenant together, if this agent has to.
+    ///
+    /// # Errors
+    /// If they have more, and the system can't take it from them.
+    async fn limit_memory(&self, tenant: &str, bytes: u64) -> io::Result<()> {
+        let _ = (tenant, bytes);
+        Ok(())
+    }
 
     /// Checks that sandboxes can be made of an image.
     fn check_image(&self, name: &str) -> Result<(), SandboxError>;

@@ -13,6 +13,10 @@ pub enum Shared {
     CopiesBytes,
     /// Bytes of sandboxes' own files.
     FilesBytes,
+    /// Bytes of memory of sandboxes' processes and of their files in memory.
+    MemoryBytes,
+    /// Bytes of memory for output of commands, or of shells, that is not read yet.
+    OutputBytes,
 }
 
 impl Shared {
@@ -23,6 +27,8 @@ impl Shared {
             Self::Snapshots => "snapshots",
             Self::CopiesBytes => "bytes of snapshots and copies",
             Self::FilesBytes => "bytes of sandboxes' files",
+            Self::MemoryBytes => "bytes of memory of sandboxes",
+            Self::OutputBytes => "memory for output that is not read yet",
         }
     }
 
@@ -35,6 +41,8 @@ impl Shared {
                 "remove snapshots or forked sandboxes, and try again a minute later"
             }
             Self::FilesBytes => "remove sandboxes, or files in them",
+            Self::MemoryBytes => "request less memory_bytes",
+            Self::OutputBytes => "end some commands or shells",
         }
     }
 
@@ -42,9 +50,10 @@ impl Shared {
     pub(crate) fn limit(self) -> Option<&'static str> {
         match self {
             Self::Sandboxes => Some("sandboxes"),
-            Self::Snapshots => None,
+            Self::Snapshots | Self::OutputBytes => None,
             Self::CopiesBytes => Some("snapshot_bytes"),
             Self::FilesBytes => Some("sandbox_bytes"),
+            Self::MemoryBytes => Some("action_percent"),
         }
     }
 }

@@ -69,6 +69,18 @@ pub enum StoreError {
         /// The digest in question.
         digest: String,
     },
+    /// Plugins have used their space.
+    #[error(
+        "the store has {plugins} plugins of {bytes} bytes in all, the limits are {} and {}; bind one that is stored, or use another store",
+        crate::PLUGINS_MAX,
+        crate::PLUGINS_BYTES_MAX
+    )]
+    PluginsFull {
+        /// Stored plugins.
+        plugins: u64,
+        /// Their size.
+        bytes: u64,
+    },
     /// A value that exceeds a limit.
     #[error("{what} is {got}, the limit is {max}; split it")]
     TooLarge {

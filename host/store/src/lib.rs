@@ -81,8 +81,17 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 pub const SCANNED_ROWS_MAX: u32 = 50_000;
 /// Most rows of one table that one [`Journal::prune`] removes, so that it never blocks writers long.
 pub const PRUNE_ROWS_MAX: u64 = 20_000;
+/// Mean bytes of an event with its decisions, and 256 for each of these rows; the journal keeps at
+/// most this times the events that [`Retention`] allows.
+pub const EVENT_BYTES: u64 = 16 << 10;
+/// Mean bytes of a row of the audit log; it keeps at most this times its rows.
+pub const AUDIT_ROW_BYTES: u64 = 4 << 10;
 /// Largest component of a plugin, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
+/// Most plugins of all tenants: as many as one read returns.
+pub const PLUGINS_MAX: u64 = 10_000;
+/// Most bytes of the plugins of all tenants, without their compiled forms.
+pub const PLUGINS_BYTES_MAX: u64 = 64 << 30;
 /// Most bytes that the policy of a binding may store.
 pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
 /// Longest text of a row, in bytes.

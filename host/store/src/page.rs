@@ -310,7 +310,8 @@ pub struct ActionPage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Number of newest events that are kept, with the decisions that they led to. A store that
-    /// removes events by whole partitions may keep up to a partition more.
+    /// removes events by whole partitions may keep up to a partition more. Fewer are kept if they
+    /// have more than [`crate::EVENT_BYTES`] each on average; whole partitions are removed for that.
     pub keep_events: u64,
     /// Programs that ended and have not changed since this time are removed, with their steps.
     pub ended_before_us: u64,

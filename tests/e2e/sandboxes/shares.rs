@@ -132,6 +132,14 @@ async fn sandboxes_cores_and_memory_are_left_for_others() {
     fixture.finish_all(&[&red, &blue]).await;
 }
 
+/// A share of memory has 1 GiB.
+async fn refuses_more_memory_than_a_share(client: &Client) {
+    let body = json!({"memory_bytes": (1_u64 << 30) + 1});
+    let refused = client.post(SANDBOXES, &body).await;
+    let message = refused.refused(403, "tenant_limit");
+    assert!(message.contains("--limit action_percent="), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_and_snapshots_are_bounded_in_bytes_and_others_keep_theirs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -143,6 +151,7 @@ async fn outputs_and_snapshots_are_bounded_in_bytes_and_others_keep_theirs() {
     let (fixture, [red, blue]) = fixture(folder.path(), tune).await;
     let noise = "head -c 1000000 /dev/urandom";
     let theirs = made(&blue).await;
+    refuses_more_memory_than_a_share(&blue).await;
     let first_of_blue = submit(&blue, &command(&theirs, noise)).await;
     ended(&blue, &first_of_blue).await;
     let sandbox = made(&red).await;

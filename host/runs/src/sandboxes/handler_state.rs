@@ -112,9 +112,13 @@ impl Shares for Tenants {
     fn most(&self, tenant: &str, of: Shared, all: u64) -> u64 {
         let limit = |limits: &TenantLimits| match of {
             Shared::Sandboxes => limits.sandboxes,
-            Shared::Snapshots => None,
+            Shared::Snapshots | Shared::OutputBytes => None,
             Shared::CopiesBytes => limits.snapshot_bytes,
             Shared::FilesBytes => limits.sandbox_bytes,
+            Shared::MemoryBytes => {
+                let percent = limits.action_percent;
+                percent.map(|percent| (all / 100).saturating_mul(percent))
+            }
         };
         match self {
             Self::Known(auth) => auth.directory().most(tenant, limit, all),

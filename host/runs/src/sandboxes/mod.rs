@@ -3,6 +3,7 @@
 mod counts;
 mod handler_state;
 mod listed;
+mod output_room;
 mod processes;
 mod shells;
 mod singles;
@@ -69,10 +70,11 @@ pub fn refused(error: &SandboxError) -> ErrorBody {
         SandboxError::Full(_)
         | SandboxError::NoRoom(_)
         | SandboxError::SnapshotsFull(_)
-        | SandboxError::CopiesFull(..) => ErrorCode::Overloaded,
-        // Sandboxes end by themselves.
+        | SandboxError::CopiesFull(..)
+        | SandboxError::OutputsFull(..) => ErrorCode::Overloaded,
+        // These end by themselves.
         SandboxError::BeyondShare {
-            of: Shared::Sandboxes,
+            of: Shared::Sandboxes | Shared::OutputBytes,
             ..
         } => ErrorCode::TenantBusy,
         SandboxError::BeyondShare { .. } => ErrorCode::TenantLimit,

@@ -3,10 +3,11 @@
 
 mod log;
 
+use super::output_room::{OutputRoom, Reserved};
 use super::{Host, Task, Work};
 use crate::actions::Failure;
-use log::Log;
 pub use log::{Finish, Said, Way};
+use log::{KEPT_BYTES_MAX, Log};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,7 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub struct Processes {
     all: Mutex<BTreeMap<(String, u32), Arc<Process>>>,
+    room: OutputRoom,
 }
 
 /// A client's description of a command.
@@ -78,6 +80,8 @@ pub struct Process {
     stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
     stopper: Stopper,
     log: Mutex<Log>,
+    /// Memory for the log.
+    _reserved: Reserved,
     /// Changes when there is more to read.
     written: watch::Sender<()>,
     /// Notified when there may be room for more output.
@@ -149,6 +153,8 @@ impl Processes {
             let error = ErrorBody::new(ErrorCode::QueueFull, message);
             return Err(NotStarted::Failed(error.into()));
         }
+        let reserved = self.room.reserve(sandbox, KEPT_BYTES_MAX);
+        let reserved = reserved.map_err(|error| NotStarted::Failed(error.into()))?;
         let until = order.until;
         let mut source = source(host, sandbox, order.exec, order.kind, order.what, until).await?;
         let running = source
@@ -159,7 +165,8 @@ impl Processes {
             told: order.told,
             stdin: tokio::sync::Mutex::new(running.stdin.take()),
             stopper: running.stopper(),
-            log: Mutex::default(),
+            log: Mutex::new(Log::new(reserved.bytes())),
+            _reserved: reserved,
             written: watch::Sender::new(()),
             taken: Notify::new(),
             until,

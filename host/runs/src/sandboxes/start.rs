@@ -30,6 +30,8 @@ pub async fn start(config: &Config, mark: &str, tenants: Tenants) -> Result<Sand
     }
     let settings = SandboxConfig {
         creations_max: PODS_MAX,
+        // Not this machine's; the cluster has room for each pod or refuses it.
+        memory_bytes_all: u64::MAX,
         ..settings
     };
     let cluster = Kubernetes::open(cluster(config, settings.folder.clone())).await?;
@@ -50,6 +52,10 @@ pub(super) fn settings(config: &Config, mark: &str) -> SandboxConfig {
     SandboxConfig {
         cgroup: machine::folder(&config.actions.cgroup),
         sandboxes_max: section.sandboxes_max,
+        memory_bytes_all: match config.actions.memory_bytes {
+            0 => machine::memory_bytes() / 4 * 3,
+            most => most,
+        },
         memory_bytes: section.memory_bytes,
         processes_max: section.processes_max,
         disk_bytes_max: section.disk_bytes_max,

@@ -1,7 +1,8 @@
 //! Limits by cgroups. Version 2 has one hierarchy; version 1 has one for each controller, with
-//! other file names. A sandbox's processes are all in one cgroup from the first one on, so that
-//! none moves between cgroups while commands run: an action's resources are written to the cgroup
-//! just before it begins.
+//! other file names. The cgroups of a tenant's sandboxes are in one of the tenant, which limits the
+//! memory of all of them together. A sandbox's processes are all in one cgroup from the first one
+//! on, so that none moves between cgroups while commands run: an action's resources are written to
+//! the cgroup just before it begins.
 
 mod mounts;
 #[cfg(test)]
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest, Sha256};
+
+use crate::digest::hex;
 
 pub(crate) use mounts::Hierarchy;
 
@@ -29,6 +33,8 @@ const GONE_MAX: Duration = Duration::from_secs(5);
 /// The limits of a sandbox for its whole life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// Memory of all sandboxes of the tenant.
+    pub(crate) tenant_memory_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u64,
 }
@@ -42,7 +48,7 @@ pub(crate) struct Cgroups {
     cores: Vec<u32>,
 }
 
-/// The cgroup of a sandbox.
+/// The cgroup of a sandbox or of a tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroup {
     hierarchy: Hierarchy,
@@ -58,56 +64,88 @@ impl Cgroups {
     pub(crate) fn open(hierarchy: Hierarchy, own: &str, cores: Vec<u32>) -> io::Result<Self> {
         let own = own.to_owned();
         hierarchy.make(&own)?;
-        Ok(Self {
+        let cgroups = Self {
             hierarchy,
             own,
             cores,
-        })
+        };
+        let all = cgroups.at(cgroups.own.clone());
+        if matches!(all.hierarchy, Hierarchy::Split(_)) {
+            // Kernels before 5.11 would not count the memory of cgroups inside. It can't be set
+            // while there are any, and then it is set already.
+            let _ = all.write("memory", "memory.use_hierarchy", "1");
+        }
+        Ok(cgroups)
     }
 
-    /// Makes the cgroup of a sandbox.
+    /// Limits the memory of all sandboxes together.
+    pub(crate) fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        self.at(self.own.clone()).limit_memory_soon(bytes)
+    }
+
+    /// Makes the cgroup of a tenant's sandbox.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn make(&self, id: &str, limits: Limits) -> io::Result<Cgroup> {
-        let cgroup = self.of(id);
+    pub(crate) fn make(&self, id: &str, tenant: &str, limits: Limits) -> io::Result<Cgroup> {
+        let of_tenant = self.of_tenant(tenant);
+        self.hierarchy.make(&of_tenant.name)?;
+        of_tenant.limit_memory_soon(limits.tenant_memory_bytes)?;
+        let cgroup = self.of(id, tenant);
         self.hierarchy.make(&cgroup.name)?;
         cgroup.limit(limits)?;
         cgroup.give(&[])?;
         Ok(cgroup)
     }
 
-    /// The cgroup of a sandbox, whether it exists or not.
-    pub(crate) fn of(&self, id: &str) -> Cgroup {
+    /// The cgroup of a tenant's sandbox, whether it exists or not.
+    pub(crate) fn of(&self, id: &str, tenant: &str) -> Cgroup {
+        self.at(format!("{}/{id}", self.of_tenant(tenant).name))
+    }
+
+    /// The cgroup of a tenant, whether it exists or not. It has no processes itself, and stays
+    /// until the daemon ends.
+    pub(crate) fn of_tenant(&self, tenant: &str) -> Cgroup {
+        let digest = Sha256::digest(tenant.as_bytes());
+        self.at(format!("{}/of-{}", self.own, hex(&digest[..8])))
+    }
+
+    fn at(&self, name: String) -> Cgroup {
         Cgroup {
             hierarchy: self.hierarchy.clone(),
-            name: format!("{}/{id}", self.own),
+            name,
             cores: self.cores.clone(),
         }
     }
 
-    /// Removes the folder of this daemon, which must be empty.
+    /// Removes the folder of this daemon, whose sandboxes must be gone.
     pub(crate) fn close(&self) {
-        for folder in self.hierarchy.folders(&self.own) {
-            let _ = fs::remove_dir(folder);
+        let tenants = self.found().into_iter().map(|cgroup| cgroup.name);
+        for name in tenants.chain([self.own.clone()]) {
+            for folder in self.hierarchy.folders(&name) {
+                let _ = fs::remove_dir(folder);
+            }
         }
     }
 
-    /// Names of sandboxes that have a cgroup.
-    pub(crate) fn found(&self) -> Vec<String> {
-        let mut found: Vec<String> = self
-            .hierarchy
-            .folders(&self.own)
-            .iter()
-            .filter_map(|folder| fs::read_dir(folder).ok())
-            .flatten()
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        found.sort();
-        found.dedup();
-        found
+    /// The cgroups that exist, those inside of others first. An earlier version had those of
+    /// sandboxes where those of tenants are.
+    pub(crate) fn found(&self) -> Vec<Cgroup> {
+        let inside = |name: &String| -> Vec<String> {
+            let folders = self.hierarchy.folders(name).into_iter();
+            let entries = folders.filter_map(|folder| fs::read_dir(folder).ok());
+            let entries = entries.flatten().filter_map(Result::ok);
+            let folders = entries.filter(|at| at.file_type().is_ok_and(|kind| kind.is_dir()));
+            let names = folders.filter_map(|at| at.file_name().into_string().ok());
+            let mut names: Vec<_> = names.map(|at| format!("{name}/{at}")).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        let tenants = inside(&self.own);
+        let sandboxes: Vec<String> = tenants.iter().flat_map(inside).collect();
+        let found = sandboxes.into_iter().chain(tenants);
+        found.map(|name| self.at(name)).collect()
     }
 }
 
@@ -121,20 +159,50 @@ impl Cgroup {
             .collect()
     }
 
+    /// Its name below the root of the hierarchy.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn limit(&self, limits: Limits) -> io::Result<()> {
-        let memory = limits.memory_bytes.to_string();
+        self.limit_memory(limits.memory_bytes)?;
+        self.write("pids", "pids.max", &limits.processes.to_string())
+    }
+
+    /// Limits its memory, with that of cgroups inside.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if its processes have more and version 1 can't take it from them; version 2
+    /// kills some.
+    pub(crate) fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        let memory = bytes.to_string();
         match &self.hierarchy {
             Hierarchy::Unified(_) => {
                 self.write("memory", "memory.max", &memory)?;
                 // Absent if the kernel has no swap.
                 let _ = self.write("memory", "memory.swap.max", "0");
+                Ok(())
             }
             Hierarchy::Split(_) => {
+                // The limit with swap is never less than that without, so it rises first.
+                let with_swap = "memory.memsw.limit_in_bytes";
+                let _ = self.write("memory", with_swap, &memory);
                 self.write("memory", "memory.limit_in_bytes", &memory)?;
-                let _ = self.write("memory", "memory.memsw.limit_in_bytes", &memory);
+                match self.write("memory", with_swap, &memory) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(error),
+                    // Absent if the kernel does not count swap.
+                    _ => Ok(()),
+                }
             }
         }
-        self.write("pids", "pids.max", &limits.processes.to_string())
+    }
+
+    /// Limits its memory, unless its processes have more and it can't be taken from them.
+    fn limit_memory_soon(&self, bytes: u64) -> io::Result<()> {
+        match self.limit_memory(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+            limited => limited,
+        }
     }
 
     /// Applies the cores of the running actions; an empty list is one core, whichever.

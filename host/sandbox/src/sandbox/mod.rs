@@ -17,6 +17,7 @@ use crate::agent::Agent;
 use crate::error::SandboxError;
 use crate::platform::{Environment, Place};
 use crate::record::{Record, SandboxSpec};
+use crate::shares::Shared;
 use crate::wire::Guard;
 
 pub use crate::platform::End;
@@ -169,7 +170,9 @@ impl Sandbox {
         let folder = agent.config.folder.join("sandboxes").join(&record.id);
         Arc::new(Self {
             id: record.id.clone(),
-            place: agent.platform.place(&record.id, &folder),
+            place: agent
+                .platform
+                .place(&record.id, &record.spec.tenant, &folder),
             folder,
             agent: agent.clone(),
             state: watch::Sender::new(state),
@@ -186,6 +189,11 @@ impl Sandbox {
     /// The tenant that owns it.
     pub fn tenant(&self) -> String {
         self.lock().record.spec.tenant.clone()
+    }
+
+    /// The share of its tenant of `all`, the total for all tenants.
+    pub fn share_of(&self, of: Shared, all: u64) -> u64 {
+        self.agent.config.shares.most(&self.tenant(), of, all)
     }
 
     /// A secret that grants access to the sandbox without a token of the daemon.

@@ -67,7 +67,7 @@ impl Sandboxes {
         spec: SandboxSpec,
     ) -> Result<Forks, SandboxError> {
         parent.made().await?;
-        self.check_room(&self.0.lock(), &spec.tenant)?;
+        self.check_room(&self.0.lock(), &spec)?;
         self.make_room_for_copies(parent).await;
         let _copying = self.0.copying.read().await;
         let (_, layers) = self.copy_of(parent).await?;

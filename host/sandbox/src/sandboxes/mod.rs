@@ -43,6 +43,8 @@ struct Shared {
     has_unread: bool,
     /// Held while unused images and snapshots are searched.
     making_room: tokio::sync::Mutex<()>,
+    /// Held while the tenants' shares of memory are applied.
+    limiting: Arc<tokio::sync::Mutex<()>>,
     /// Default disk space for files.
     disk_part: OnceLock<u64>,
     /// Disk usage of copies.
@@ -114,7 +116,7 @@ impl Sandboxes {
         let changing = sandbox.changing.lock().await;
         {
             let mut all = self.0.lock();
-            self.check_room(&all, &record.spec.tenant)?;
+            self.check_room(&all, &record.spec)?;
             all.insert(id.clone(), sandbox.clone());
         }
         let (folder, to_write) = (sandbox.folder.clone(), record.clone());
@@ -144,9 +146,9 @@ impl Sandboxes {
     fn check_room(
         &self,
         all: &BTreeMap<String, Arc<Sandbox>>,
-        tenant: &str,
+        spec: &SandboxSpec,
     ) -> Result<(), SandboxError> {
-        let config = &self.0.agent.config;
+        let (config, tenant) = (&self.0.agent.config, spec.tenant.as_str());
         let sandboxes_max = config.sandboxes_max;
         let most = config
             .shares
@@ -168,6 +170,13 @@ impl Sandboxes {
         };
         if has >= most {
             return Err(beyond(shares::Shared::Sandboxes, has, most));
+        }
+        let of_memory = shares::Shared::MemoryBytes;
+        let memory_max = config
+            .shares
+            .most(tenant, of_memory, config.memory_bytes_all);
+        if let Some(asked) = spec.memory_bytes.filter(|asked| *asked > memory_max) {
+            return Err(beyond(of_memory, asked, memory_max));
         }
         if bytes >= bytes_max {
             return Err(beyond(shares::Shared::FilesBytes, bytes, bytes_max));

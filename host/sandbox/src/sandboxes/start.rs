@@ -91,6 +91,7 @@ impl Sandboxes {
             snapshots: Mutex::new(snapshots),
             has_unread,
             making_room: tokio::sync::Mutex::default(),
+            limiting: Arc::default(),
             agent: agent.clone(),
             disk_part: OnceLock::new(),
             copies: Copies::default(),

@@ -53,6 +53,7 @@ impl Sandboxes {
                 sandboxes.expire();
                 sandboxes.measure(&mut free);
                 sandboxes.hold_to_shares();
+                sandboxes.limit_memory();
                 if collected.elapsed() >= COLLECTION_PERIOD && sandboxes.set_aside().await {
                     collected = Instant::now();
                     sandboxes.note_time();
@@ -276,6 +277,41 @@ impl Sandboxes {
             };
             beyond.insert(tenant, Beyond { has, most, next });
         }
+    }
+}
+
+impl Sandboxes {
+    /// Applies the tenants' current shares of memory, in the background. If the system can't take
+    /// memory from a tenant that has more, its largest sandbox is stopped.
+    fn limit_memory(&self) {
+        let Ok(limiting) = self.0.limiting.clone().try_lock_owned() else {
+            return;
+        };
+        let own = self.clone();
+        tokio::spawn(async move {
+            let _limiting = limiting;
+            let config = &own.0.agent.config;
+            let tenants: BTreeSet<String> = own.all().iter().map(|one| one.tenant()).collect();
+            for tenant in tenants {
+                let shares = &config.shares;
+                let most = shares.most(&tenant, Shared::MemoryBytes, config.memory_bytes_all);
+                let Err(error) = own.0.agent.platform.limit_memory(&tenant, most).await else {
+                    continue;
+                };
+                tracing::warn!(tenant, most, %error, "the sandboxes of a tenant exceed its share of memory");
+                let mut running = own.all();
+                running.retain(|one| {
+                    let runs = matches!(*one.state.borrow(), State::Ready | State::Paused);
+                    runs && one.tenant() == tenant
+                });
+                let largest = running.iter().max_by_key(|one| one.place.memory_bytes());
+                if let Some(sandbox) = largest {
+                    let _changing = sandbox.changing.lock().await;
+                    sandbox.end_processes().await;
+                    sandbox.set(State::Stopped);
+                }
+            }
+        });
     }
 }
 

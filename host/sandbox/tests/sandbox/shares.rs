@@ -1,9 +1,13 @@
 //! Tenants that share an agent: one uses as much as it can, and the other still has its share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use treadle_sandbox::{Sandbox, SandboxConfig, SandboxError, SandboxSpec, Shared, Shares, State};
+use treadle_sandbox::{
+    End, Event, Exec, Running, Sandbox, SandboxConfig, SandboxError, SandboxSpec, Shared, Shares,
+    State,
+};
 
 use crate::stage::{Stage, sh};
 
@@ -123,7 +127,7 @@ async fn a_tenant_has_its_share_of_bytes_for_files() {
         "head -c 15000000 /dev/urandom > /root/data; echo done",
     )
     .await;
-    assert_eq!(end, treadle_sandbox::End::Exited(0));
+    assert_eq!(end, End::Exited(0));
     stage.sandboxes.remove(red[0].id()).await;
     while made(&stage, "red").await.is_err() {
         assert!(
@@ -132,4 +136,80 @@ async fn a_tenant_has_its_share_of_bytes_for_files() {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Tenants with equal parts, whose number changes.
+#[derive(Debug)]
+struct Parts(Arc<AtomicU64>);
+
+impl Shares for Parts {
+    fn most(&self, _: &str, _: Shared, all: u64) -> u64 {
+        all / self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A command that takes 80 MiB, and ends this many seconds after it has them.
+fn takes_memory(seconds: u32) -> Exec {
+    let line = format!(
+        "exec python3 -c 'import time; x = bytearray(b\"x\") * (80 << 20); \
+         print(\"has it\", flush=True); time.sleep({seconds})'"
+    );
+    Exec::new(["/bin/sh", "-c", &line])
+}
+
+/// Starts a command that keeps 80 MiB.
+async fn keeps_memory(sandbox: &Arc<Sandbox>) -> Running {
+    let mut running = sandbox.run(takes_memory(600)).await.unwrap();
+    let told = running.next().await;
+    assert!(matches!(told, Event::Output(_)), "{told:?}");
+    running
+}
+
+async fn ends(mut running: Running) -> End {
+    let (end, is_late) = running.follow(Duration::from_secs(30), |_| ()).await;
+    assert!(!is_late, "it did not end");
+    end
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_its_share_of_memory_in_all_its_sandboxes() {
+    let stage = stage(|config| config.memory_bytes_all = 256 << 20).await;
+    let [first, second, blue] = [
+        made(&stage, "red").await.unwrap(),
+        made(&stage, "red").await.unwrap(),
+        made(&stage, "blue").await.unwrap(),
+    ];
+    let holds = keeps_memory(&first).await;
+    let takes = second.run(takes_memory(600)).await.unwrap();
+    // The kernel ends either, although each has less than a sandbox may have.
+    let end = tokio::select! {
+        end = ends(holds) => end,
+        end = ends(takes) => end,
+    };
+    assert_eq!(end, End::OutOfMemory);
+    let takes = blue.run(takes_memory(0)).await.unwrap();
+    assert_eq!(ends(takes).await, End::Exited(0), "its share is left");
+
+    let spec = SandboxSpec {
+        tenant: "red".to_owned(),
+        memory_bytes: Some(200 << 20),
+        ..SandboxSpec::default()
+    };
+    let refused = stage.sandboxes.create(spec).await;
+    assert!(is_beyond(&refused, Shared::MemoryBytes), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_taken_from_a_tenant_whose_share_became_smaller() {
+    let parts = Arc::new(AtomicU64::new(1));
+    let shares = Arc::new(Parts(parts.clone()));
+    let stage = Stage::with(|config| {
+        config.memory_bytes_all = 256 << 20;
+        config.shares = shares;
+    })
+    .await;
+    let red = made(&stage, "red").await.unwrap();
+    let holds = keeps_memory(&red).await;
+    parts.store(4, Ordering::Relaxed);
+    assert_ne!(ends(holds).await, End::Exited(0));
 }

@@ -94,11 +94,8 @@ impl Drop for Stage {
         let mut left: Vec<_> = cgroup_roots().iter().map(|root| root.join(&own)).collect();
         while !left.is_empty() && began.elapsed() < LONG {
             left.retain(|folder| {
-                let inside = std::fs::read_dir(folder).into_iter().flatten().flatten();
-                for sandbox in inside
-                    .map(|entry| entry.path())
-                    .filter(|path| path.is_dir())
-                {
+                let tenants = folders_in(folder);
+                for sandbox in tenants.iter().flat_map(|tenant| folders_in(tenant)) {
                     let _ = std::fs::write(sandbox.join("freezer.state"), "THAWED");
                     let _ = std::fs::write(sandbox.join("cgroup.freeze"), "0");
                     for process in listed(&sandbox) {
@@ -108,7 +105,9 @@ impl Drop for Stage {
                     }
                     let _ = std::fs::remove_dir(sandbox);
                 }
-                let _ = std::fs::remove_dir(folder);
+                for cgroup in tenants.iter().chain([folder]) {
+                    let _ = std::fs::remove_dir(cgroup);
+                }
                 folder.exists()
             });
             std::thread::sleep(Duration::from_millis(1));
@@ -124,6 +123,12 @@ fn cgroup_roots() -> Vec<PathBuf> {
     at.map(PathBuf::from).collect()
 }
 
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let inside = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = inside.map(|entry| entry.path());
+    folders.filter(|path| path.is_dir()).collect()
+}
+
 fn listed(cgroup: &Path) -> Vec<i32> {
     let listed = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     listed
@@ -134,10 +139,11 @@ fn listed(cgroup: &Path) -> Vec<i32> {
 
 /// The cgroup folders of a sandbox.
 pub(crate) fn cgroups_of(sandbox: &Sandbox) -> Vec<PathBuf> {
-    let roots = cgroup_roots();
-    let inside = roots.iter().filter_map(|root| std::fs::read_dir(root).ok());
-    let inside = inside.flatten().flatten();
-    let own = inside.map(|entry| entry.path().join(sandbox.id()));
+    let agents = cgroup_roots()
+        .into_iter()
+        .flat_map(|root| folders_in(&root));
+    let tenants = agents.flat_map(|agent| folders_in(&agent));
+    let own = tenants.map(|tenant| tenant.join(sandbox.id()));
     own.filter(|folder| folder.is_dir()).collect()
 }
 

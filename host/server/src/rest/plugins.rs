@@ -22,8 +22,8 @@ use treadle_endpoints::{get, post};
 use treadle_http::error_response;
 use treadle_model::World;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_registry::{RegistryError, bundled, unstored};
-use treadle_store::PluginHead;
+use treadle_registry::{RegistryError, bundled, check_share, unstored};
+use treadle_store::{PluginHead, StoreError};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -157,10 +157,12 @@ async fn check_room(
 ) -> Result<(), Response> {
     let owned = owned(app, &[caller.principal.tenant.tenant.name()]).await?;
     let stored: u64 = owned.iter().map(|head| head.size_bytes).sum();
+    let new_bytes = bytes.len() as u64;
     caller
         .principal
-        .check_plugin(owned.len() as u64, stored, bytes.len() as u64, signed)
-        .map_err(|error| error_response(&error))
+        .check_plugin(owned.len() as u64, stored, new_bytes, signed)
+        .map_err(|error| error_response(&error))?;
+    check_share(caller.principal.tenants, &owned, new_bytes).map_err(|error| failed(&error))
 }
 
 /// Adds a stored plugin to the caller's tenant; true if it was new there.
@@ -376,6 +378,10 @@ pub(super) fn failed(error: &RegistryError) -> Response {
         | RegistryError::Ambiguous { .. }
         | RegistryError::World { .. }
         | RegistryError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
+        RegistryError::BeyondShare { .. }
+        | RegistryError::Store(StoreError::PluginsFull { .. }) => {
+            refuse(ErrorCode::TenantLimit, error.to_string())
+        }
         RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
         RegistryError::Stopped(_) => stopped(),

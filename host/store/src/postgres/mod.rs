@@ -141,6 +141,10 @@ impl Engine for PostgresEngine {
         partitions::drop_whole(work, cut, last_seq).await
     }
 
+    fn whole_cut(&self, cut: u64, last_seq: u64) -> u64 {
+        partitions::whole_cut(cut, last_seq)
+    }
+
     async fn campaign(
         &self,
         candidate: &Candidate,

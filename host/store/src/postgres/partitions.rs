@@ -104,6 +104,14 @@ pub(super) async fn drop_whole(
     Ok(dropped)
 }
 
+/// The last event of the partition of `cut`, unless the journal ends in that partition.
+pub(super) fn whole_cut(cut: u64, last_seq: u64) -> u64 {
+    if number(cut) == number(last_seq) {
+        return cut;
+    }
+    (number(cut) + 1) * PARTITION_EVENTS - 1
+}
+
 /// The numbers of a table's partitions.
 async fn numbers(work: &mut PostgresWork, table: &str) -> Result<BTreeSet<u64>, StoreError> {
     let rows = work.fetch(Statement::new(THERE).text(table)).await?;
@@ -130,5 +138,13 @@ mod tests {
             assert!(!suffices(room, room - PARTITION_EVENTS / 2));
         }
         assert_eq!(name("events", number(PARTITION_EVENTS)), "events_000001");
+    }
+
+    #[test]
+    fn a_cut_by_bytes_takes_the_rest_of_an_older_partition() {
+        let first = PARTITION_EVENTS;
+        assert_eq!(whole_cut(first + 7, first + 9), first + 7);
+        assert_eq!(whole_cut(7, first + 9), first - 1);
+        assert_eq!(whole_cut(first - 1, first + 9), first - 1);
     }
 }

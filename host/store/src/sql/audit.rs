@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::store::writing;
+use super::sizes::Sizes;
 use super::table::table;
-use super::{Engine, SqlStore, Statement, TableRow as _, Work as _, direction};
-use crate::{Audit, AuditPage, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
+use super::{Cells, Engine, SqlStore, Statement, TableRow as _, Work as _, direction};
+use crate::{AUDIT_ROW_BYTES, Audit, AuditPage, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
 
 table! {
     /// An entry of the audit log.
@@ -35,8 +35,20 @@ table! {
     }
 }
 
-const PRUNE: &str = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= \
-     (SELECT coalesce(max(id), 0) FROM audit) - $1 ORDER BY id LIMIT $2)";
+const NEWEST: &str = "SELECT coalesce(max(id), 0) AS id FROM audit";
+
+/// 256 bytes are for the other columns and the indexes.
+const SIZES: &str = "SELECT id AS place, CAST(octet_length(before) + octet_length(after) \
+     + octet_length(target) + 256 AS BIGINT) AS bytes \
+     FROM audit WHERE id > $1 AND id <= $2 ORDER BY id DESC";
+
+const PRUNE: &str = "DELETE FROM audit WHERE id IN \
+     (SELECT id FROM audit WHERE id <= $1 ORDER BY id LIMIT $2)";
+
+/// Sizes of the log's rows.
+pub(super) fn sizes() -> Sizes {
+    Sizes::new(AuditRow::TABLE, SIZES)
+}
 
 #[async_trait]
 impl<E: Engine> Audit for SqlStore<E> {
@@ -54,9 +66,31 @@ impl<E: Engine> Audit for SqlStore<E> {
     }
 
     async fn prune_audit(&self, keep: u64) -> Result<u64, StoreError> {
-        let prune = Statement::new(PRUNE).number(keep).number(PRUNE_ROWS_MAX);
-        writing!(self, "audit", |work| work.execute(prune).await?)
+        self.watched("audit", async {
+            let last = newest(&*self.engine).await?;
+            let from = last.saturating_sub(keep);
+            let bytes_max = keep.saturating_mul(AUDIT_ROW_BYTES);
+            let cut = self.audit_sizes.cut(&*self.engine, from, last, bytes_max);
+            let prune = Statement::new(PRUNE).number(cut.await?);
+            let mut work = self.begin().await?;
+            let pruned = work.execute(prune.number(PRUNE_ROWS_MAX)).await?;
+            work.commit().await?;
+            Ok(pruned)
+        })
+        .await
     }
+}
+
+/// Number of the newest row; 0 without one.
+async fn newest(engine: &impl Engine) -> Result<u64, StoreError> {
+    let rows = engine.read(Statement::new(NEWEST)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: AuditRow::TABLE,
+        key: &[],
+        row,
+    };
+    cells.number("id")
 }
 
 fn statement(page: &AuditPage) -> Statement {

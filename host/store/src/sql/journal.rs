@@ -79,8 +79,11 @@ impl<E: Engine> Journal for SqlStore<E> {
 
     async fn prune(&self, retention: &Retention) -> Result<Pruned, StoreError> {
         self.watched("old rows", async {
+            // Measured first, because the first time takes long.
+            let engine = &*self.engine;
+            let beyond = retention::beyond_bytes(engine, &self.journal_sizes, retention).await?;
             let (mut work, head) = self.begin_at_head().await?;
-            let pruned = retention::prune(&*self.engine, &mut work, &head, retention).await?;
+            let pruned = retention::prune(engine, &mut work, &head, retention, beyond).await?;
             work.commit().await?;
             Ok(pruned)
         })

@@ -27,6 +27,7 @@ mod programs;
 mod retention;
 mod salvage;
 mod sinks;
+mod sizes;
 mod snapshots;
 mod statement;
 mod steps;
@@ -134,6 +135,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         cut: u64,
         last_seq: u64,
     ) -> impl Future<Output = Result<Dropped, StoreError>> + Send;
+
+    /// The event up to which more is removed than up to `cut`, if the database only frees the space
+    /// of whole partitions.
+    fn whole_cut(&self, cut: u64, last_seq: u64) -> u64;
 
     /// Tries to lead; returns the epoch if this handle now leads.
     fn campaign(

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use super::store::writing;
 use super::table::{Cell as _, Column, table};
 use super::{Cells, Engine, Record, SqlStore, Statement, TENANT, TableRow, Values, Work, within};
-use crate::{COMPONENT_BYTES_MAX, PAGE_ROWS_MAX, Plugins, StoreError};
+use crate::{
+    COMPONENT_BYTES_MAX, PAGE_ROWS_MAX, PLUGINS_BYTES_MAX, PLUGINS_MAX, Plugins, StoreError,
+};
 
 table! {
     /// A plugin without its component.
@@ -70,6 +72,9 @@ const KNOWN: &str = "SELECT digest FROM plugins WHERE tenant = $1 AND digest = $
 const SAME: &str = "SELECT digest FROM plugins WHERE tenant = $1 AND digest = $2 \
      AND component = $3";
 
+const STORED: &str = "SELECT count(*) AS plugins, \
+     CAST(coalesce(sum(size_bytes), 0) AS BIGINT) AS bytes FROM plugins WHERE tenant = $1";
+
 const CLAIM: &str = "INSERT INTO plugin_owners (tenant, digest, since_us) VALUES ($1, $2, $3) \
      ON CONFLICT (tenant, digest) DO NOTHING";
 
@@ -129,6 +134,7 @@ async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool, StoreErro
     let digest = &plugin.head.digest;
     let known = Statement::new(KNOWN).text(TENANT).text(digest);
     if work.fetch(known).await?.is_empty() {
+        check_room(work, plugin.head.size_bytes).await?;
         work.insert(slice::from_ref(plugin)).await?;
         return Ok(true);
     }
@@ -142,4 +148,20 @@ async fn put(work: &mut impl Work, plugin: &PluginRow) -> Result<bool, StoreErro
         });
     }
     Ok(false)
+}
+
+/// Checks that there is room for another plugin of this size.
+async fn check_room(work: &mut impl Work, new_bytes: u64) -> Result<(), StoreError> {
+    let rows = work.fetch(Statement::new(STORED).text(TENANT)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: "plugins",
+        key: &[],
+        row,
+    };
+    let (plugins, bytes) = (cells.number("plugins")?, cells.number("bytes")?);
+    if plugins >= PLUGINS_MAX || bytes.saturating_add(new_bytes) > PLUGINS_BYTES_MAX {
+        return Err(StoreError::PluginsFull { plugins, bytes });
+    }
+    Ok(())
 }

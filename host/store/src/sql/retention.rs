@@ -1,8 +1,9 @@
 //! Removal of rows past their retention, a bounded amount at a time.
 
 use super::head::Head;
-use super::{Cells, Engine, Statement, Work, actions};
-use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
+use super::sizes::Sizes;
+use super::{Cells, Engine, Statement, Work, actions, events};
+use crate::{EVENT_BYTES, PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
 
 /// Most programs removed at once; their steps are removed with them.
 const PROGRAMS_MAX: u64 = 500;
@@ -20,14 +21,45 @@ const PROGRAMS: &str = "DELETE FROM programs WHERE (tenant, program) IN \
 const NEEDED: &str = "SELECT (SELECT max(seq) FROM snapshots) AS recoverable, \
      (SELECT min(seq) FROM sinks) AS passed";
 
-/// Removes events, decisions and programs.
+/// 256 bytes are for the other columns and the indexes.
+const SIZES: &str = "SELECT seq AS place, CAST(sum(bytes) AS BIGINT) AS bytes FROM \
+     (SELECT seq, octet_length(body) + 256 AS bytes FROM events WHERE seq > $1 AND seq <= $2 \
+      UNION ALL \
+      SELECT seq, octet_length(why) + 256 AS bytes FROM decisions WHERE seq > $1 AND seq <= $2) \
+     AS sized GROUP BY seq ORDER BY seq DESC";
+
+/// Sizes of events with their decisions.
+pub(super) fn sizes() -> Sizes {
+    Sizes::new("events", SIZES)
+}
+
+/// The event up to which the journal exceeds its limit in bytes.
+pub(super) async fn beyond_bytes(
+    engine: &impl Engine,
+    sizes: &Sizes,
+    keep: &Retention,
+) -> Result<u64, StoreError> {
+    let last_seq = events::last_seq(engine).await?;
+    let kept = keep.keep_events.max(keep.sink_lag_events_max);
+    let from = last_seq.saturating_sub(kept);
+    let bytes_max = kept.saturating_mul(EVENT_BYTES);
+    let cut = sizes.cut(engine, from, last_seq, bytes_max).await?;
+    Ok(if cut > from {
+        engine.whole_cut(cut, last_seq)
+    } else {
+        from
+    })
+}
+
+/// Removes events, decisions and programs; `beyond` is what [`beyond_bytes`] returned.
 pub(super) async fn prune<E: Engine>(
     engine: &E,
     work: &mut E::Work,
     head: &Head,
     keep: &Retention,
+    beyond: u64,
 ) -> Result<Pruned, StoreError> {
-    let cut = cut(work, head, keep).await?;
+    let cut = cut(work, head, keep, beyond).await?;
     let whole = engine.drop_whole(work, cut, head.last_seq).await?;
     let rows = |sql, bound, limit| Statement::new(sql).number(bound).number(limit);
     let events = work
@@ -53,7 +85,12 @@ pub(super) async fn prune<E: Engine>(
 }
 
 /// The event up to which the journal is no longer needed.
-async fn cut<W: Work>(work: &mut W, head: &Head, keep: &Retention) -> Result<u64, StoreError> {
+async fn cut<W: Work>(
+    work: &mut W,
+    head: &Head,
+    keep: &Retention,
+    beyond: u64,
+) -> Result<u64, StoreError> {
     let rows = work.fetch(Statement::new(NEEDED)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
     let cells = Cells {
@@ -65,5 +102,6 @@ async fn cut<W: Work>(work: &mut W, head: &Head, keep: &Retention) -> Result<u64
     let passed = cells.maybe_number("passed")?.unwrap_or(u64::MAX);
     let lagging = head.last_seq.saturating_sub(keep.sink_lag_events_max);
     let cut = head.last_seq.saturating_sub(keep.keep_events);
-    Ok(cut.min(recoverable).min(passed.max(lagging)))
+    let cut = cut.min(passed.max(lagging)).max(beyond);
+    Ok(cut.min(recoverable))
 }

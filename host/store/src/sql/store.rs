@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::doubts::{Doubts, Unsure};
-use super::{Engine, head};
+use super::sizes::Sizes;
+use super::{Engine, audit, head, retention};
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{About, Condition, Store, StoreError};
@@ -19,6 +20,8 @@ pub(crate) struct SqlStore<E> {
     pub(super) doubts: Doubts,
     pub(super) unsure: Unsure,
     pub(super) blobs: BlobBackend,
+    pub(super) journal_sizes: Sizes,
+    pub(super) audit_sizes: Sizes,
 }
 
 /// Runs a transaction of a handle that may write, and commits it; `$what` names the operation.
@@ -46,6 +49,8 @@ impl<E: Engine> SqlStore<E> {
             doubts: Doubts::default(),
             unsure: Unsure::default(),
             blobs,
+            journal_sizes: retention::sizes(),
+            audit_sizes: audit::sizes(),
         }
     }
 

@@ -260,6 +260,10 @@ impl Engine for SqliteEngine {
         })
     }
 
+    fn whole_cut(&self, cut: u64, _: u64) -> u64 {
+        cut
+    }
+
     async fn campaign(
         &self,
         candidate: &Candidate,

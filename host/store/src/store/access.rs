@@ -35,7 +35,8 @@ pub trait Audit: Send + Sync {
     /// Rows of the audit log that match.
     async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditRow>, StoreError>;
 
-    /// Removes the oldest rows of the audit log beyond the newest `keep`, at most
+    /// Removes the oldest rows of the audit log beyond the newest `keep`, and beyond `keep` times
+    /// [`AUDIT_ROW_BYTES`](crate::AUDIT_ROW_BYTES), at most
     /// [`PRUNE_ROWS_MAX`](crate::PRUNE_ROWS_MAX); returns their number.
     async fn prune_audit(&self, keep: u64) -> Result<u64, StoreError>;
 }

@@ -75,6 +75,7 @@ pub trait Journal: Send + Sync {
     ///
     /// Events and decisions after the newest snapshot are always kept, and all of them if there is
     /// no snapshot: recovery needs them. Events that a sink has not received are kept too, within a
-    /// limit. A caller that recovers in another way saves an empty snapshot.
+    /// limit and while they fit into the journal's bytes. A caller that recovers in another way
+    /// saves an empty snapshot.
     async fn prune(&self, retention: &Retention) -> Result<Pruned, StoreError>;
 }

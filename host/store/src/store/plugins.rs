@@ -11,7 +11,9 @@ pub trait Plugins: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Immutable`] if the digest is there with other bytes,
-    /// [`StoreError::TooLarge`] past [`COMPONENT_BYTES_MAX`](crate::COMPONENT_BYTES_MAX).
+    /// [`StoreError::PluginsFull`] past [`PLUGINS_MAX`](crate::PLUGINS_MAX) or
+    /// [`PLUGINS_BYTES_MAX`](crate::PLUGINS_BYTES_MAX), [`StoreError::TooLarge`] past
+    /// [`COMPONENT_BYTES_MAX`](crate::COMPONENT_BYTES_MAX).
     async fn put_plugin(&self, plugin: &PluginRow) -> Result<bool, StoreError>;
 
     /// One plugin with its component; `None` if the digest is unknown.

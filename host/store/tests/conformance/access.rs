@@ -147,6 +147,28 @@ pub(crate) async fn the_audit_log_is_read_newest_first_and_stays_as_it_is(store:
     assert_eq!(read(all).await, [8, 7, 6]);
 }
 
+pub(crate) async fn the_audit_log_is_bounded_in_bytes(store: &dyn Store) {
+    let large = |at_us| AuditRow {
+        after: "x".repeat(8_000),
+        ..change(at_us)
+    };
+    let rows = [large(1), large(2), large(3), change(4)];
+    store.add_audit(&rows).await.unwrap();
+    let all = AuditPage {
+        limit: ALL,
+        ..AuditPage::default()
+    };
+    let left = async || -> Vec<u64> {
+        let rows = store.audit(&all).await.unwrap();
+        rows.iter().map(|row| row.at_us).collect()
+    };
+    assert_eq!(store.prune_audit(10).await.unwrap(), 0);
+    assert_eq!(left().await, [4, 3, 2, 1]);
+    assert_eq!(store.prune_audit(4).await.unwrap(), 2);
+    assert_eq!(left().await, [4, 3], "4 rows have 4 KiB on average");
+    assert_eq!(store.prune_audit(4).await.unwrap(), 0);
+}
+
 pub(crate) async fn names_of_others_are_left_out(store: &dyn Store) {
     let names = ["p", "\u{1f}acme\u{1f}p", "\u{1f}acme2\u{1f}p"];
     let event = |seq: u64, kind: &str, program: Option<&str>| EventRow {

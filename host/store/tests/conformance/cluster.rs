@@ -149,6 +149,9 @@ pub(crate) async fn payloads_of_training_stay_until_they_are_removed(store: &dyn
     let mut asked = names.clone();
     asked.push("group/none".into());
     assert_eq!(store.payloads("math", &asked).await.unwrap(), all);
+    let sizes = store.payload_sizes("math", &asked).await.unwrap();
+    let expected: Vec<(String, u64)> = names.iter().map(|name| (name.clone(), 3)).collect();
+    assert_eq!(sizes, expected, "of those that are stored");
     let listed = store.payload_names("math", 5, &names[1]).await.unwrap();
     assert_eq!(listed, names[2..5], "older, and after that name");
     let bytes = |names: Names| async move { store.payload_bytes(&names).await.unwrap() };

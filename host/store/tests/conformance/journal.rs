@@ -225,6 +225,32 @@ pub(crate) async fn pruning_spares_what_recovery_needs(store: &dyn Store) {
     assert_eq!(store.append(&rows::events(51..=51)).await.unwrap(), 51);
 }
 
+pub(crate) async fn the_journal_is_bounded_in_bytes(store: &dyn Store) {
+    let mut batch = rows::events(1..=2_010);
+    for seq in [500, 900] {
+        batch.events[seq - 1].body = "x".repeat(20 << 20);
+    }
+    let mut large = rows::decision(2_008, None, "pause");
+    large.why = "x".repeat(70_000);
+    batch.decisions.push(large);
+    store.append(&batch).await.unwrap();
+    store.save_snapshot(&snapshot(2_010)).await.unwrap();
+    let keep = |keep_events| Retention {
+        keep_events,
+        ended_before_us: 0,
+        sink_lag_events_max: 0,
+    };
+    let first = async || store.events_after(0, 1).await.unwrap()[0].seq;
+    store.prune(&keep(3_000)).await.unwrap();
+    assert_eq!(first().await, 1, "3,000 events may have 48 MB");
+    store.prune(&keep(2_009)).await.unwrap();
+    assert_eq!(first().await, 501, "one of 20 MB fits into 32 MB");
+    store.prune(&keep(4)).await.unwrap();
+    assert_eq!(first().await, 2_009, "64 KiB, decisions included");
+    store.prune(&keep(4)).await.unwrap();
+    assert_eq!(first().await, 2_009);
+}
+
 pub(crate) async fn bounds_are_errors(store: &dyn Store) {
     let batch = Batch {
         workers: vec![rows::worker("w"); BATCH_ROWS_MAX + 1],

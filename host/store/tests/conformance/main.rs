@@ -67,6 +67,7 @@ on_every_store!(
         tenants_and_tokens_replace_each_other,
         plugins_belong_to_their_uploader,
         the_audit_log_is_read_newest_first_and_stays_as_it_is,
+        the_audit_log_is_bounded_in_bytes,
         names_of_others_are_left_out;
     actions:
         an_action_is_as_it_was_last_written,
@@ -90,6 +91,7 @@ on_every_store!(
         decisions_come_back_in_order,
         the_newest_snapshots_stay,
         pruning_spares_what_recovery_needs,
+        the_journal_is_bounded_in_bytes,
         bounds_are_errors,
         appends_from_many_tasks_are_serial;
     pages:
@@ -105,6 +107,7 @@ on_every_store!(
         programs_are_paged_newest_first,
         steps_are_paged_by_number,
         plugins_never_change,
+        the_plugins_of_all_tenants_are_bounded_in_bytes,
         bindings_replace_each_other,
         what_a_policy_stored_goes_with_its_binding,
         pruning_takes_ended_programs_with_their_steps;

@@ -1,8 +1,8 @@
 //! Tests of rows with names. Each check starts with an empty store.
 
 use treadle_store::{
-    Batch, BindingRow, POLICY_STATE_BYTES_MAX, PolicyStateRow, ProgramCursor, ProgramPage,
-    ProgramRow, Retention, RewardRow, StepPage, StepRow, Store, StoreError, WorkerRow,
+    Batch, BindingRow, PLUGINS_BYTES_MAX, POLICY_STATE_BYTES_MAX, PolicyStateRow, ProgramCursor,
+    ProgramPage, ProgramRow, Retention, RewardRow, StepPage, StepRow, Store, StoreError, WorkerRow,
 };
 
 use super::rows::{self, ALL};
@@ -165,6 +165,22 @@ pub(crate) async fn plugins_never_change(store: &dyn Store) {
     assert!(store.put_plugin(&newer).await.unwrap());
     assert_eq!(store.plugins().await.unwrap(), [newer.head, plugin.head]);
     assert!(store.plugin("sha256:c").await.unwrap().is_none());
+}
+
+pub(crate) async fn the_plugins_of_all_tenants_are_bounded_in_bytes(store: &dyn Store) {
+    let mut large = rows::plugin("sha256:a", 1);
+    large.head.size_bytes = PLUGINS_BYTES_MAX - 1;
+    assert!(store.put_plugin(&large).await.unwrap());
+    let error = store.put_plugin(&rows::plugin("sha256:bb", 2)).await;
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, StoreError::PluginsFull { plugins: 1, .. }),
+        "{error}"
+    );
+    assert!(
+        !store.put_plugin(&large).await.unwrap(),
+        "a stored one takes no more room"
+    );
 }
 
 async fn bind(store: &dyn Store, job: &str, roles: Vec<BindingRow>) {

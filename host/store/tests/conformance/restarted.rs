@@ -125,6 +125,7 @@ each_call!(Bodies {
 each_call!(Training {
     put_payloads(payloads: &[TrainingPayload]) -> ();
     payloads(job: &str, names: &[String]) -> Vec<TrainingPayload>;
+    payload_sizes(job: &str, names: &[String]) -> Vec<(String, u64)>;
     payload_names(job: &str, before_us: u64, after: &str) -> Vec<String>;
     payload_bytes(jobs: &Names) -> u64;
     remove_payloads(job: &str, names: &[String], before_us: u64) -> u64;

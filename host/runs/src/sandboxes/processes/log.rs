@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use treadle_sandbox::End;
 
 /// Most bytes of a command's output that are kept.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// An output of a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,8 +41,10 @@ pub enum Said {
 }
 
 /// The latest output of a command.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Log {
+    /// Most bytes that are kept.
+    kept_max: usize,
     pieces: VecDeque<(Way, Bytes)>,
     /// The number of the first piece.
     first: u64,
@@ -56,6 +58,20 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// A log that keeps at most this many bytes, or its newest piece.
+    pub(super) fn new(kept_max: usize) -> Self {
+        Self {
+            kept_max,
+            pieces: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            dropped: 0,
+            readers: BTreeMap::new(),
+            next_reader: 0,
+            finish: None,
+        }
+    }
+
     pub(super) fn readers(&self) -> usize {
         self.readers.len()
     }
@@ -80,7 +96,7 @@ impl Log {
     /// Stores a piece if there is room that no reader needs. With `is_over`, readers that block it
     /// are dropped.
     pub(super) fn put(&mut self, way: Way, piece: &Bytes, is_over: bool) -> bool {
-        while !self.pieces.is_empty() && self.bytes + piece.len() > KEPT_BYTES_MAX {
+        while !self.pieces.is_empty() && self.bytes + piece.len() > self.kept_max {
             let first = self.first;
             if is_over {
                 self.readers.retain(|_, (at, _)| *at > first);
@@ -129,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_written_waits_for_readers_and_only_for_them() {
-        let mut log = Log::default();
+        let mut log = Log::new(KEPT_BYTES_MAX);
         let reader = log.attach(true);
         for byte in 0..4 {
             assert!(log.put(Way::Output, &piece(byte), false));
@@ -154,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_takes_nothing_is_left_behind() {
-        let mut log = Log::default();
+        let mut log = Log::new(KEPT_BYTES_MAX);
         let (slow, quick) = (log.attach(true), log.attach(true));
         for byte in 0..4 {
             assert!(log.put(Way::Output, &piece(byte), false));
@@ -165,5 +181,15 @@ mod tests {
         assert_eq!(log.next(slow), Some(Said::LeftBehind));
         assert_eq!(log.next(quick), Some(Said::Wrote(Way::Output, piece(4))));
         assert_eq!(log.next(quick), None);
+    }
+    #[test]
+    fn a_log_with_little_room_keeps_the_newest_output() {
+        let mut log = Log::new(3);
+        for byte in 0..9_u8 {
+            assert!(log.put(Way::Output, &vec![byte].into(), false));
+        }
+        assert_eq!(log.bytes, 3);
+        let reader = log.attach(true);
+        assert_eq!(log.next(reader), Some(Said::LeftOut(6)));
     }
 }

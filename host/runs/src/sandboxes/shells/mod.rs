@@ -9,6 +9,7 @@ pub use held::Held;
 pub use shell::{Became, Shell, is_typable};
 pub use typed::PROMPT;
 
+use super::output_room::OutputRoom;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ type Named = BTreeMap<(String, String), Option<Arc<Shell>>>;
 #[derive(Debug, Default)]
 pub struct Shells {
     all: Mutex<Named>,
+    room: OutputRoom,
 }
 
 /// Why there is no new shell.
@@ -72,7 +74,9 @@ impl Shells {
         max: Duration,
     ) -> Result<Became, NoShell> {
         let mut kept = self.keep_name(sandbox, name)?;
-        let shell = Shell::start(sandbox, first)
+        let reserved = self.room.reserve(sandbox, transcript::BYTES_MAX);
+        let reserved = reserved.map_err(NoShell::Failed)?;
+        let shell = Shell::start(sandbox, first, reserved)
             .await
             .map_err(NoShell::Failed)?;
         let became = shell.started(max).await;

@@ -2,6 +2,7 @@
 
 use super::transcript::Transcript;
 use super::typed::{self, LINE_BYTES_MAX, Nonce};
+use crate::sandboxes::output_room::Reserved;
 use regex::bytes::Regex;
 use std::collections::BTreeMap;
 use std::io;
@@ -65,6 +66,8 @@ pub struct Shell {
     prompt: String,
     turn: Arc<tokio::sync::Mutex<()>>,
     screen: Arc<(Mutex<Screen>, Notify)>,
+    /// Memory for its output.
+    _reserved: Reserved,
 }
 
 impl Drop for Shell {
@@ -76,7 +79,11 @@ impl Drop for Shell {
 
 impl Shell {
     /// Starts a shell that runs some commands first.
-    pub(super) async fn start(sandbox: &Arc<Sandbox>, first: &str) -> Result<Self, SandboxError> {
+    pub(super) async fn start(
+        sandbox: &Arc<Sandbox>,
+        first: &str,
+        reserved: Reserved,
+    ) -> Result<Self, SandboxError> {
         let random = |error| SandboxError::System("a number", error);
         let nonces = (Nonce::new().map_err(random)?, Nonce::new().map_err(random)?);
         let prompt = Nonce::new().map_err(random)?.prompt();
@@ -92,7 +99,7 @@ impl Shell {
             .await?;
         let keyboard = running.stdin.take().ok_or(SandboxError::Gone)?;
         let screen = Screen {
-            transcript: Transcript::new(&prompt),
+            transcript: Transcript::new(&prompt, reserved.bytes()),
             doing: Doing::Runs(nonces.1.clone(), false),
             interrupts: 0,
             is_followed: false,
@@ -104,6 +111,7 @@ impl Shell {
             prompt,
             turn: Arc::default(),
             screen: Arc::new((Mutex::new(screen), Notify::new())),
+            _reserved: reserved,
         };
         tokio::spawn(read(running, shell.screen.clone()));
         // Nothing is typed while the terminal still echoes.

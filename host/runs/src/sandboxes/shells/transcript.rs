@@ -3,10 +3,9 @@
 use super::typed::{Nonce, without_marks};
 use regex::bytes::Regex;
 
-/// Bytes that are kept of the beginning, and of the end.
-const HALF_BYTES: usize = 512 << 10;
-/// Bytes beyond that before the middle is dropped.
-const SLACK_BYTES: usize = 128 << 10;
+/// Most bytes of a shell's output that are kept: of these, four ninths of the beginning and of the
+/// end; when all are used, the middle is dropped.
+pub(super) const BYTES_MAX: usize = 1_152 << 10;
 /// Longest exit code in a marker.
 const CODE_BYTES_MAX: usize = 12;
 /// Patterns are searched for in this many of the last bytes.
@@ -15,6 +14,8 @@ const LOOK_BYTES: usize = 64 << 10;
 /// Unread output of a shell.
 #[derive(Debug)]
 pub(super) struct Transcript {
+    /// Most bytes that are kept.
+    bytes_max: usize,
     /// The shell's prompt, which is not part of its output.
     prompt: String,
     bytes: Vec<u8>,
@@ -25,9 +26,10 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// The transcript of a shell with this prompt.
-    pub(super) fn new(prompt: &str) -> Self {
+    /// The transcript of a shell with this prompt, of at most this many bytes.
+    pub(super) fn new(prompt: &str, bytes_max: usize) -> Self {
         Self {
+            bytes_max,
             prompt: prompt.to_owned(),
             bytes: Vec::new(),
             hole: None,
@@ -37,11 +39,12 @@ impl Transcript {
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
-        if self.bytes.len() > 2 * HALF_BYTES + SLACK_BYTES {
-            let cut = self.bytes.len() - 2 * HALF_BYTES;
-            self.bytes.drain(HALF_BYTES..HALF_BYTES + cut);
+        if self.bytes.len() > self.bytes_max {
+            let half = self.bytes_max / 9 * 4;
+            let cut = self.bytes.len() - 2 * half;
+            self.bytes.drain(half..half + cut);
             let before = self.hole.map_or(0, |(_, missing)| missing);
-            self.hole = Some((HALF_BYTES, before + cut as u64));
+            self.hole = Some((half, before + cut as u64));
             if let Some((_, to)) = &mut self.looked {
                 *to = to.saturating_sub(cut);
             }
@@ -172,7 +175,7 @@ mod tests {
         whole.extend(mine.end());
         whole.extend(format!("7\x02{prompt}late").into_bytes());
         for piece in 1..40 {
-            let (mut transcript, mut found) = (Transcript::new(&prompt), None);
+            let (mut transcript, mut found) = (Transcript::new(&prompt, BYTES_MAX), None);
             let mut began = false;
             for bytes in whole.chunks(piece) {
                 transcript.add(bytes);
@@ -188,12 +191,13 @@ mod tests {
     #[test]
     fn a_long_output_loses_its_middle_and_keeps_its_end() {
         let mine = nonce();
-        let mut transcript = Transcript::new(&mine.prompt());
+        let bytes_max = 64 << 10;
+        let mut transcript = Transcript::new(&mine.prompt(), bytes_max);
         transcript.add(b"first");
         for _ in 0..64 {
-            transcript.add(&vec![b'x'; 64 << 10]);
+            transcript.add(&vec![b'x'; 16 << 10]);
+            assert!(transcript.bytes.len() <= bytes_max);
         }
-        assert!(transcript.bytes.len() <= 2 * HALF_BYTES + SLACK_BYTES);
         transcript.add(b"last");
         transcript.add(&mine.end());
         transcript.add(b"0\x02");
@@ -208,7 +212,7 @@ mod tests {
     fn the_earliest_pattern_counts() {
         let prompt = nonce().prompt();
         let patterns = ["b+", ">>> ", &prompt].map(|text| Regex::new(text).expect("one"));
-        let mut transcript = Transcript::new(&prompt);
+        let mut transcript = Transcript::new(&prompt, BYTES_MAX);
         transcript.add(b"42\n");
         assert_eq!(transcript.matched(&patterns), None);
         transcript.add(format!(">>> bb SHELLPS1PREFIX {prompt}").as_bytes());

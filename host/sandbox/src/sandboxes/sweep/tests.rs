@@ -25,7 +25,7 @@ impl Platform for Nowhere {
         Ok(())
     }
 
-    fn place(&self, _: &str, _: &Path) -> Box<dyn Place> {
+    fn place(&self, _: &str, _: &str, _: &Path) -> Box<dyn Place> {
         Box::new(Self)
     }
 
