@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs commands behind docs/results.md, one after another, and keeps what each prints. The page itself has
-# nothing of `core` and `placement`.
+# nothing of `core`, `placement` and `restart`.
 #
 #   scripts/results.sh              all of them, which takes hours
 #   scripts/results.sh NAME ...     some of them
@@ -51,6 +51,7 @@ commands() {
   echo "actions $BENCH actions --virtual-time --seed 6 --seeds 10 --json"
   echo "decisions $BENCH actions --decisions --json"
   echo "shell-actions $BENCH shell-actions --json"
+  echo "restart $BENCH restart --json"
   for seed in 2 3 4 5 6; do
     echo "prediction-$seed $BENCH prediction ${TRACE:+--trace $TRACE} --seed $seed --json"
   done

@@ -20,6 +20,7 @@ mod placement;
 mod policy;
 mod prediction;
 mod program;
+mod restart;
 mod rollout;
 mod routers;
 mod sandboxes;
@@ -90,6 +91,9 @@ enum Part {
     /// How well predictors predict how long programs become, after none, one and two of their
     /// steps: recall of the long tail and correlation.
     Prediction(prediction::PredictionArgs),
+    /// How long a daemon with many live programs takes to serve again after it was killed under
+    /// load. Takes minutes, and is not part of everything.
+    Restart(restart::RestartArgs),
     /// Simulated rollouts under treadle's policies and under those of other systems, beside
     /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
     Rollout(rollout::RolloutArgs),
@@ -127,6 +131,7 @@ impl BenchArgs {
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
+            Some(Part::Restart(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
             Some(Part::ShellActions(args)) => args.run(self.quick).await?,
             Some(Part::Sandboxes(args)) => args.run(self.quick).await?,
@@ -202,6 +207,7 @@ mod tests {
             "x actions --policy-config {\"depth\":3} --virtual-time",
             "x training --parts end_to_end,bias --seed 20 --seeds 5 --tuning-seeds 3 --jobs 2 --json",
             "x prediction --prompts 50 --samples 8 --json",
+            "x restart --programs 1000 --kills 3 --seconds 2 --store postgres://a/b --json",
             "x weights --megabytes 500 --changed-percent 10 --density 50 --hosts 2 --json",
             "x lab --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --json",
@@ -227,6 +233,7 @@ mod tests {
             "x jobs --engines http://a:1",
             "x peers --engine-tokens 100",
             "x rollout --tasks chess",
+            "x restart --kills 0",
             "x rollout --jobs 0",
             "x actions --grids chess",
             "x weights --density 0",

@@ -2,7 +2,7 @@
 //! RabbitMQ, the latter beside what a bare publisher reaches in the same run.
 
 mod messages;
-mod psql;
+pub(super) mod psql;
 mod rows;
 mod rows_through_store;
 

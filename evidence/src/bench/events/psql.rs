@@ -8,7 +8,7 @@ use tokio::process::Command;
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// Runs SQL and gives what it printed.
-pub(super) async fn psql(url: &str, sql: &str) -> Result<String, BenchError> {
+pub(in crate::bench) async fn psql(url: &str, sql: &str) -> Result<String, BenchError> {
     let mut command = Command::new(program("psql"));
     command.args([
         "--no-psqlrc",
