@@ -136,17 +136,19 @@ fn prepare(
         Some(call) => tokens::padded(&call.arguments),
         None => tokens::generated(seed, prompt_tokens, output_tokens),
     };
+    let model = generation.model.as_deref();
+    let salt = shared.options.salt(model, generation.salt.as_deref());
     let spec = RequestSpec {
         id: 0,
         prompt_tokens: prompt_tokens as u32,
         output_tokens: output_tokens as u32,
-        blocks: tokens::block_hashes(generation.salt.as_deref(), prompt, &output).into(),
+        blocks: tokens::block_hashes(salt.as_deref(), prompt, &output).into(),
         priority: generation.priority,
     };
     let encoder = Encoder {
         shape: generation.shape,
         id: json_string(&generation.id),
-        model: shared.model_json.clone(),
+        model: model.map_or_else(|| shared.model_json.clone(), json_string),
         versions: Vec::new(),
         created_s: now_s(),
         prompt_tokens,

@@ -44,6 +44,9 @@ pub struct EngineSimArgs {
     /// Name of the model served.
     #[arg(long, default_value = "treadle-sim")]
     pub model: String,
+    /// Names of adapters (LoRA) of the model to serve too, with commas between.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub adapters: Vec<String>,
     /// Seed of the generated text.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -78,6 +81,7 @@ impl EngineSimArgs {
             template_tokens: self.template_tokens,
             time_scale: self.time_scale,
             model: self.model.clone(),
+            adapters: self.adapters.clone(),
             seed: self.seed,
             instant: self.instant,
             tokens_per_event: self.tokens_per_event,
@@ -149,6 +153,10 @@ mod tests {
         );
         assert_eq!(options.template_tokens, 40);
         assert_eq!(options.ranks, 1);
+        assert!(options.adapters.is_empty());
+        let args = CommandLine::try_parse_from(["x", "--adapters", "a,b"]);
+        let options = args.expect("good arguments").args.options();
+        assert_eq!(options.expect("good options").adapters, ["a", "b"]);
         assert!(CommandLine::try_parse_from(["x", "--host-tokens-per-s", "0"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--ranks", "0"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--profile", "gpt-9"]).is_err());

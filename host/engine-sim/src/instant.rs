@@ -1,6 +1,7 @@
 //! Answers without the engine model, as cheaply as possible, for measuring what is in front of an
-//! engine. All texts of one length are equal, events are generated once, prompts are not parsed,
-//! and the usage counts a token for every four bytes of the request's body.
+//! engine. All texts of one length are equal, events are generated once and name the model even for
+//! an adapter, prompts are not parsed, and the usage counts a token for every four bytes of the
+//! request's body.
 
 use std::collections::HashMap;
 use std::io;
@@ -57,7 +58,8 @@ pub(super) fn answer(
     faults: &Faults,
 ) -> Result<Response, ApiError> {
     let fields: CommonFields = parse(body)?;
-    fields.check(&shared.options.model, 1)?;
+    shared.options.check_model(fields.model.as_deref())?;
+    fields.check(1)?;
     let total = fields.tokens_wanted().unwrap_or(DEFAULT_TOKENS);
     let limit = shared.profile.context_limit_tokens;
     if total > limit {

@@ -70,7 +70,7 @@ pub(super) async fn export(
 }
 
 fn blocks_of(shared: &Shared, asked: &ExportBody) -> Result<Vec<u64>, ApiError> {
-    let prompt = &asked.prompt;
+    let (prompt, options) = (&asked.prompt, &shared.options);
     if let Some(ids) = &prompt.ids {
         let bytes = tokens::bytes(ids);
         return Ok(tokens::block_hashes(
@@ -95,9 +95,14 @@ fn blocks_of(shared: &Shared, asked: &ExportBody) -> Result<Vec<u64>, ApiError> 
     };
     let body = body.get().as_bytes();
     let headers = HeaderMap::new();
-    let generation = request::read(shape, body, &headers, &shared.options, "kv")?;
+    let generation = request::read(shape, body, &headers, options, "kv")?;
     let salt = generation.salt.as_deref().or(asked.cache_salt.as_deref());
-    Ok(tokens::block_hashes(salt, &generation.prompt, b""))
+    let salt = options.salt(generation.model.as_deref(), salt);
+    Ok(tokens::block_hashes(
+        salt.as_deref(),
+        &generation.prompt,
+        b"",
+    ))
 }
 
 #[derive(Deserialize)]

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -47,6 +48,7 @@ use treadle_engine_model::engine::{EngineProfile, EngineSnapshot, Ranks};
 
 use caches::CopyLimits;
 use driver::EngineClient;
+use error::ApiError;
 use faults::FaultSwitch;
 
 pub use args::EngineSimArgs;
@@ -85,6 +87,8 @@ pub struct EngineSimOptions {
     pub time_scale: f64,
     /// Name of the model served; requests for another are refused.
     pub model: String,
+    /// Names of its adapters (LoRA), which are served too.
+    pub adapters: Vec<String>,
     /// Seed of the generated text.
     pub seed: u64,
     /// Answer at once without simulating the engine, as cheaply as possible.
@@ -110,6 +114,7 @@ impl Default for EngineSimOptions {
             template_tokens: 0,
             time_scale: 1.0,
             model: "treadle-sim".to_owned(),
+            adapters: Vec::new(),
             seed: 1,
             instant: false,
             tokens_per_event: 1,
@@ -117,6 +122,34 @@ impl Default for EngineSimOptions {
             kv_bytes_per_token: KV_BYTES_PER_TOKEN,
             host_bytes_max: HOST_BYTES_MAX,
             faults: Faults::default(),
+        }
+    }
+}
+
+impl EngineSimOptions {
+    fn is_adapter(&self, name: &str) -> bool {
+        self.adapters.iter().any(|adapter| adapter == name)
+    }
+
+    /// Fails if a request names a model that is not served.
+    fn check_model(&self, named: Option<&str>) -> Result<(), ApiError> {
+        match named {
+            Some(name) if name != self.model && !self.is_adapter(name) => {
+                let message = format!(
+                    "The model `{name}` does not exist: this engine has `{}`",
+                    self.model
+                );
+                Err(ApiError::new(StatusCode::NOT_FOUND, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The salt of a request's blocks: as in vLLM, an adapter has caches of its own.
+    fn salt(&self, named: Option<&str>, salt: Option<&str>) -> Option<String> {
+        match named.filter(|name| self.is_adapter(name)) {
+            Some(adapter) => Some(format!("{adapter}\n{}", salt.unwrap_or_default())),
+            None => salt.map(str::to_owned),
         }
     }
 }
@@ -269,6 +302,11 @@ fn check(options: &EngineSimOptions) -> Result<(), EngineSimError> {
     }
     if options.model.is_empty() {
         return Err(EngineSimError::Option("model must not be empty"));
+    }
+    if options.is_adapter("") || options.is_adapter(&options.model) {
+        return Err(EngineSimError::Option(
+            "adapters must have names, other than the model's",
+        ));
     }
     Ok(())
 }

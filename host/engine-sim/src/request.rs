@@ -1,6 +1,6 @@
 //! Parses generation requests of all APIs into one form.
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::EngineSimOptions;
 use super::error::ApiError;
 use super::shape::Shape;
 use super::tokens;
-use super::tools::{Call, Tool, call_for};
+use super::tools::{Call, Tool, call_for, commands_in};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The header that names a rank of data parallelism, as in vLLM.
@@ -23,6 +23,8 @@ pub(super) struct Generation {
     pub(super) shape: Shape,
     /// The id of the answer, which an abort refers to.
     pub(super) id: String,
+    /// The requested model or adapter.
+    pub(super) model: Option<String>,
     pub(super) prompt: Vec<u8>,
     /// `None`: the server chooses.
     pub(super) max_tokens: Option<u32>,
@@ -65,7 +67,7 @@ const TOP_LOGPROBS_MAX: u64 = 20;
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct CommonFields {
-    model: Option<String>,
+    pub(super) model: Option<String>,
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
     sampling_params: Option<SamplingParams>,
@@ -130,12 +132,8 @@ impl CommonFields {
         self.include_usage() && is_asked.unwrap_or(false)
     }
 
-    /// Fails if another model is requested, or something that the simulation does not support.
-    pub(super) fn check(&self, served: &str, choices_max: u32) -> Result<(), ApiError> {
-        if let Some(model) = self.model.as_deref().filter(|model| *model != served) {
-            let message = format!("The model `{model}` does not exist: this engine has `{served}`");
-            return Err(ApiError::new(StatusCode::NOT_FOUND, message));
-        }
+    /// Fails if something is requested that the simulation does not support.
+    pub(super) fn check(&self, choices_max: u32) -> Result<(), ApiError> {
         let sampled = self.sampling_params.as_ref().and_then(|each| each.n);
         let choices = self.n.or(sampled).unwrap_or(1);
         if !(1..=choices_max).contains(&choices) {
@@ -181,6 +179,7 @@ impl CommonFields {
             limit: Limit::Exactly,
             call: None,
             priority: self.priority.unwrap_or(0),
+            model: self.model,
             salt: self.cache_salt.or(self.extra_key),
             seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
             rank: self.data_parallel_rank,
@@ -276,7 +275,10 @@ impl ChatBody {
         let tools: Vec<Tool> = parse(tools.as_bytes())?;
         let results = self.messages.iter().filter(|each| each.role == "tool");
         let number = xxh3_64_with_seed(prompt, seed);
-        Ok(call_for(&tools, &self.tool_choice, results.count(), number))
+        let users = self.messages.iter().filter(|each| each.role == "user");
+        let commands: Vec<String> = users.flat_map(|each| commands_in(&each.text())).collect();
+        let (results, choice) = (results.count(), &self.tool_choice);
+        Ok(call_for(&tools, choice, results, number, &commands))
     }
 }
 
@@ -362,7 +364,8 @@ pub(super) fn read(
         Shape::Chat | Shape::Completion => CHOICES_MAX,
         Shape::Tokens | Shape::Sglang => 1,
     };
-    fields.check(&options.model, choices_max)?;
+    options.check_model(fields.model.as_deref())?;
+    fields.check(choices_max)?;
     let chat: Option<ChatBody> = match shape {
         Shape::Chat => Some(parse(body)?),
         _ => None,

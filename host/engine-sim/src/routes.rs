@@ -124,18 +124,22 @@ async fn unknown_path(uri: Uri) -> ApiError {
 
 async fn list_models(State(shared): SharedState) -> Json<Value> {
     let model = &shared.options.model;
-    Json(json!({
-        "object": "list",
-        "data": [{
-            "id": model,
+    let context_tokens = shared.profile.sequence_limit_tokens();
+    let card = |id: &String, parent: Option<&String>, context: Option<u32>| {
+        json!({
+            "id": id,
             "object": "model",
             "created": now_s(),
             "owned_by": ENGINE_NAME,
-            "root": model,
-            "parent": null,
-            "max_model_len": shared.profile.sequence_limit_tokens(),
-        }],
-    }))
+            "root": id,
+            "parent": parent,
+            "max_model_len": context,
+        })
+    };
+    let adapters = shared.options.adapters.iter();
+    let mut cards = vec![card(model, None, Some(context_tokens))];
+    cards.extend(adapters.map(|adapter| card(adapter, Some(model), None)));
+    Json(json!({ "object": "list", "data": cards }))
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,7 @@
 //! Tool calls: a chat that offers tools is sometimes answered by a call of one, with arguments that
 //! fit its schema. The prompt determines whether and which. After a few results the answer is
-//! always text, so that every agent finishes.
+//! always text, so that every agent finishes. A user who writes "Rehearse `COMMAND`" determines
+//! the calls: each command once, in this order, then text.
 
 mod arguments;
 
@@ -15,6 +16,8 @@ const TEXT_EVERY: u64 = 4;
 /// Parts of the names of tools that run a command or read. They are preferred because they have no
 /// side effects in rehearsals.
 const PREFERRED: [&str; 6] = ["bash", "command", "exec", "python", "read", "shell"];
+/// Precedes a command that a user wants to be run, up to the next backquote.
+const REHEARSED: &str = "Rehearse `";
 
 #[derive(Deserialize)]
 pub(super) struct Tool {
@@ -39,17 +42,35 @@ pub(super) struct Call {
     pub(super) arguments: String,
 }
 
+/// The commands that a user's message wants to be run.
+pub(super) fn commands_in(message: &str) -> Vec<String> {
+    let parts = message.split(REHEARSED).skip(1);
+    let commands = parts.filter_map(|part| part.split_once('`'));
+    commands.map(|(command, _)| command.to_owned()).collect()
+}
+
 /// The tool call that answers a conversation, or `None` for text. `number` is the same for the same
-/// prompt.
+/// prompt; `commands` are those that its users want to be run.
 pub(super) fn call_for(
     tools: &[Tool],
     choice: &Value,
     results: usize,
     number: u64,
+    commands: &[String],
 ) -> Option<Call> {
     let named = choice["function"]["name"].as_str();
     let is_wanted = named.is_some() || choice == "required";
-    if choice == "none" || !(is_wanted || wants_one(results, number)) {
+    if choice == "none" {
+        return None;
+    }
+    if !is_wanted && !commands.is_empty() {
+        let command = commands.get(results)?;
+        return tools.iter().find_map(|tool| {
+            let arguments = arguments::running(&tool.function.parameters, number, command)?;
+            Some(call_of(tool, number, arguments))
+        });
+    }
+    if !(is_wanted || wants_one(results, number)) {
         return None;
     }
     let is_named = |tool: &&Tool| named.is_none_or(|name| tool.function.name == name);
@@ -67,21 +88,22 @@ pub(super) fn call_for(
         fitting.len()
     };
     fitting[..among].rotate_left((number >> 8) as usize % among.max(1));
-    fitting.into_iter().find_map(|tool| call_of(tool, number))
+    fitting.into_iter().find_map(|tool| {
+        let arguments = arguments::fitting(&tool.function.parameters, number)?;
+        Some(call_of(tool, number, arguments))
+    })
 }
 
 fn wants_one(results: usize, number: u64) -> bool {
     results < RESULTS_MAX && !number.is_multiple_of(TEXT_EVERY)
 }
 
-/// A call of this tool; `None` if no valid arguments are found.
-fn call_of(tool: &Tool, number: u64) -> Option<Call> {
-    let arguments = arguments::fitting(&tool.function.parameters, number)?;
-    Some(Call {
+fn call_of(tool: &Tool, number: u64, arguments: String) -> Call {
+    Call {
         id: format!("\"call_{number:016x}\""),
         name: super::frames::json_string(&tool.function.name),
         arguments,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +117,34 @@ mod tests {
     }
 
     fn name(tools: &[Tool], choice: &Value, results: usize, number: u64) -> Option<String> {
-        Some(call_for(tools, choice, results, number)?.name)
+        Some(call_for(tools, choice, results, number, &[])?.name)
+    }
+
+    #[test]
+    fn commands_of_users_are_called_once_each_and_in_their_order() {
+        let command = json!({
+            "type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"],
+        });
+        let tools = json!([
+            {"type": "function", "function": {"name": "read_file"}},
+            {"type": "function", "function": {"name": "exec", "parameters": command}},
+        ]);
+        let tools: Vec<Tool> = serde_json::from_value(tools).expect("tools");
+        let commands = commands_in("Rehearse `touch \"a b\"`, then Rehearse `ls`. Rehearse `cut");
+        assert_eq!(commands, ["touch \"a b\"", "ls"]);
+        for number in 0..20 {
+            let call =
+                |results, choice: &Value| call_for(&tools, choice, results, number, &commands);
+            for (results, command) in commands.iter().enumerate() {
+                let call = call(results, &json!("auto")).expect("a call");
+                assert_eq!(call.name, "\"exec\"");
+                let arguments: Value = serde_json::from_str(&call.arguments).expect("JSON");
+                assert_eq!(arguments, json!({"cmd": command}));
+            }
+            assert_eq!(call(2, &json!("auto")), None);
+            assert_eq!(call(0, &json!("none")), None);
+        }
+        assert_eq!(commands_in("Rehearse it: `ls`"), [""; 0]);
     }
 
     #[test]

@@ -10,11 +10,16 @@ use treadle_tests::support::raw_engine::RawEngine;
 const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 
 async fn engine_of(model: &str) -> EngineSimHandle {
+    engine_with(model, &[]).await
+}
+
+async fn engine_with(model: &str, adapters: &[&str]) -> EngineSimHandle {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let options = EngineSimOptions {
         kv_tokens: Some(100_000),
         time_scale: SPEED,
         model: model.to_owned(),
+        adapters: adapters.iter().map(|&name| name.to_owned()).collect(),
         ..EngineSimOptions::default()
     };
     EngineSim::serve(listener, options).expect("good options")
@@ -74,6 +79,60 @@ async fn steps_go_to_engines_that_serve_their_model() {
         .await
         .ok();
     assert_eq!(released["released"], true);
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_for_an_adapter_go_only_to_engines_that_have_it() {
+    let engines = vec![
+        engine_of("base").await,
+        engine_with("base", &["pirate"]).await,
+        engine_with("base", &["parrot", "pirate"]).await,
+    ];
+    let fixture = Fixture::around(engines, |_| ()).await;
+    let client = &fixture.client;
+    let models = client.get("/v1/models").await.ok();
+    let models = models["data"].as_array().expect("a list");
+    let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, ["base", "pirate", "parrot"]);
+    let pirate = client.get("/v1/models/pirate").await.ok();
+    assert_eq!(pirate["parent"], "base");
+
+    let finished = async || {
+        let mut finished = Vec::new();
+        for engine in &fixture.engines {
+            finished.push(engine.snapshot().await.counters.finished_requests);
+        }
+        finished
+    };
+    let ask = async |model: &str, program: &str| {
+        let asked = asked_of(Some(model), program);
+        let answer = client.post(CHAT, &asked).await.ok();
+        assert_eq!(answer["model"], model);
+    };
+    // An engine without the adapter has the most room, and would refuse it.
+    for number in 0..6 {
+        ask("parrot", &format!("parrot-{number}")).await;
+    }
+    assert_eq!(finished().await, [0, 0, 6]);
+    for number in 0..6 {
+        ask("pirate", &format!("pirate-{number}")).await;
+    }
+    let after = finished().await;
+    assert_eq!((after[0], after[1] + after[2]), (0, 12), "{after:?}");
+    // A program may go back and forth between the model and an adapter.
+    for model in ["base", "parrot", "base", "parrot"] {
+        ask(model, "mixed").await;
+    }
+    let release = json!({"program_id": "mixed"});
+    let released = client.post("/programs/release", &release).await.ok();
+    assert_eq!(released["released"], true);
+    let unknown = client.post(CHAT, &asked_of(Some("monkey"), "s")).await;
+    let message = unknown.refused(404, "model_not_found");
+    assert!(
+        message.contains("parrot") && message.contains("pirate"),
+        "{message}"
+    );
     fixture.finish().await;
 }
 

@@ -173,6 +173,42 @@ async fn tokens_in_and_out_share_the_cache_with_text() {
 }
 
 #[tokio::test]
+async fn an_adapter_answers_under_its_name_with_caches_of_its_own() {
+    let bench = Bench::start(EngineSimOptions {
+        profile: EngineProfile::instant(),
+        adapters: vec!["pirate".to_owned()],
+        ..EngineSimOptions::default()
+    })
+    .await;
+    let (_, page) = bench.get_text("/v1/models").await;
+    let models: Value = serde_json::from_str(&page).expect("JSON");
+    assert_eq!(models["data"][0]["parent"], Value::Null);
+    assert_eq!(models["data"][1]["id"], "pirate");
+    assert_eq!(models["data"][1]["parent"], "treadle-sim");
+    let text = "four".repeat(64);
+    for (model, cached) in [
+        ("treadle-sim", false),
+        ("treadle-sim", true),
+        ("pirate", false),
+        ("pirate", true),
+    ] {
+        let mut body = chat(&text, 4, false);
+        body["model"] = model.into();
+        let answer = bench.post_json(CHAT, &body).await;
+        assert_eq!(answer["model"], model);
+        let details = &answer["usage"]["prompt_tokens_details"];
+        assert_eq!(details["cached_tokens"] != 0, cached, "{model}");
+    }
+    let mut other = chat("x", 4, false);
+    other["model"] = "parrot".into();
+    assert_eq!(
+        bench.post(CHAT, &other).await.status(),
+        StatusCode::NOT_FOUND
+    );
+    bench.engine.shutdown().await;
+}
+
+#[tokio::test]
 async fn time_is_scaled() {
     let options = EngineSimOptions {
         time_scale: 1_000.0,

@@ -10,8 +10,22 @@ const ELEMENTS_MAX: usize = 64;
 
 /// A fitting object for a function's parameters, in ASCII.
 pub(super) fn fitting(parameters: &Value, number: u64) -> Option<String> {
+    filled(parameters, number, None)
+}
+
+/// A fitting object with this command; `None` if the parameters require no command.
+pub(super) fn running(parameters: &Value, number: u64, command: &str) -> Option<String> {
+    let written = ascii(&Value::from(command).to_string());
+    filled(parameters, number, Some(command)).filter(|object| object.contains(&written))
+}
+
+fn filled(parameters: &Value, number: u64, command: Option<&str>) -> Option<String> {
     let root = parameters;
-    let of = Fitting { root, number };
+    let of = Fitting {
+        root,
+        number,
+        command,
+    };
     let value = match parameters {
         Value::Null => json!({}),
         _ => of.value(parameters, "", 0)?,
@@ -22,6 +36,8 @@ pub(super) fn fitting(parameters: &Value, number: u64) -> Option<String> {
 struct Fitting<'a> {
     root: &'a Value,
     number: u64,
+    /// Values of commands; `None`: any harmless one.
+    command: Option<&'a str>,
 }
 
 impl Fitting<'_> {
@@ -133,7 +149,10 @@ impl Fitting<'_> {
             Some("ipv6") => "::1".to_owned(),
             Some("hostname") => "localhost".to_owned(),
             Some(_) => return None,
-            None if is("command") || is("cmd") => format!("echo rehearsal {}", self.number % 100),
+            None if is("command") || is("cmd") => self.command.map_or_else(
+                || format!("echo rehearsal {}", self.number % 100),
+                str::to_owned,
+            ),
             None if is("path") || is("file") => "rehearsal.txt".to_owned(),
             None if is("url") => "http://127.0.0.1/".to_owned(),
             None => format!("rehearsal {}", self.number % 100),
