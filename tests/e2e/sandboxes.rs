@@ -1,5 +1,6 @@
 //! Real sandboxes: over REST, and with the client packages of other services.
 
+mod clock;
 mod e2b;
 mod fusion;
 mod guides;

@@ -280,6 +280,42 @@ async fn a_stream_that_waits_shows_that_it_lives_and_is_still_sent_elsewhere() {
     fixture.finish().await;
 }
 
+/// As long as the routed experts of a long answer by a large mixture of experts: longer than the
+/// part of an event that is parsed.
+const LONG_BYTES: usize = 20 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_event_of_any_size_reaches_the_client_and_is_counted() {
+    let mut engine = RawEngine::start().await;
+    let fixture = before(&[&engine], |_| ()).await;
+    let long = "A".repeat(LONG_BYTES);
+    let event = format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"a\"}},\
+         \"routed_experts\":\"{long}\",\"finish_reason\":\"stop\"}}],\
+         \"usage\":{{\"prompt_tokens\":5,\"completion_tokens\":7}}}}"
+    );
+    // As the first event and after another one.
+    for begins in [String::new(), format!("{}\n\n", delta(0, "null"))] {
+        let asked = asking(&fixture.client, CHAT, streamed(chat("p", "x", 9)));
+        let stream = format!("{begins}{event}\n\ndata: [DONE]\n\n");
+        let mut request = engine.request().await;
+        request.begin_events().await;
+        request.chunk(stream.as_bytes()).await;
+        request.end().await;
+        let ended = asked.await.expect("an end");
+        assert!(!ended.broken);
+        assert!(ended.bytes == stream.as_bytes(), "it is as it was sent");
+    }
+    assert_eq!(outcomes(&fixture.client, "p", 2).await, ["stop"; 2]);
+    let steps = fixture.client.get("/api/v1/programs/p/steps").await.ok();
+    for step in steps["steps"].as_array().expect("a list") {
+        let counts = (&step["prompt_tokens"], &step["output_tokens"]);
+        assert_eq!(counts, (&json!(5), &json!(7)));
+    }
+    assert!(engine.is_idle(), "it is generated once");
+    fixture.finish().await;
+}
+
 const BUSY: &str = r#"{"error":{"message":"The request queue is full.","code":503}}"#;
 
 #[tokio::test(flavor = "multi_thread")]
