@@ -122,6 +122,34 @@ function runOfJob() {
   };
 }
 
+/** The same run, but each set is slower than the first one beyond chance. */
+function runOfBaseline() {
+  const run = runOfJob();
+  const slower = {
+    makespan_ratio: measure(2),
+    programs_decided_otherwise: 0,
+    differences: [],
+  };
+  const [recorded, won] = run.report.sets;
+  const sets = [recorded, { ...won, makespan_s: measure(20), against_first: slower }];
+  return { ...run, sets: sets.map(({ name }) => name), report: { ...run.report, sets } };
+}
+
+/** Shows a run, with answers in place of the daemon's. */
+async function showRun(page, run) {
+  await page.route(/what-if\/runs\/whatif-1$/, (route) => route.fulfill({ json: run }));
+  await page.route(/api\/v1\/plugins$/, (route) => route.fulfill({ json: { plugins: [plugin] } }));
+  await page.click("nav >> text=What-if");
+  await page.waitForSelector("text=New run");
+  await page.evaluate(() => history.pushState(null, "", "?run=whatif-1"));
+  await page.evaluate(() => window.dispatchEvent(new PopStateEvent("popstate")));
+  await page.waitForSelector("text=events from 10 to 90, job <img");
+}
+
+/** The set that is best by a measure. */
+const bestBy = (page, label) =>
+  page.locator(`tr:has-text("${label}") td:last-child`).first().innerText();
+
 /** Starts the canary that is offered. */
 async function startCanary(page) {
   await page.click("text=Canary it");
@@ -135,23 +163,17 @@ async function startCanary(page) {
 
 test("each measure has its winner, and any set becomes a canary for the run's job", async () => {
   const { page, done } = await open("/console/");
-  await page.route(/what-if\/runs\/whatif-1$/, (route) => route.fulfill({ json: runOfJob() }));
-  await page.route(/api\/v1\/plugins$/, (route) => route.fulfill({ json: { plugins: [plugin] } }));
   const bound = [];
   await page.route(/api\/v1\/bindings$/, async (route) => {
     if (route.request().method() !== "PUT") return route.fallback();
     bound.push(route.request().postDataJSON());
     await route.fulfill({ json: {} });
   });
-  await page.click("nav >> text=What-if");
-  await page.waitForSelector("text=New run");
-  await page.evaluate(() => history.pushState(null, "", "?run=whatif-1"));
-  await page.evaluate(() => window.dispatchEvent(new PopStateEvent("popstate")));
-  await page.waitForSelector("text=events from 10 to 90, job <img");
+  await showRun(page, runOfJob());
   await page.waitForSelector("text=nothing at that point");
   await page.waitForSelector("text=Paused, off worker 0");
-  const best = (label) => page.locator(`tr:has-text("${label}") td:last-child`).first().innerText();
-  assert.deepEqual([await best("Makespan"), await best("Fairness")], ["won@1.0.0", "fair"]);
+  const best = [await bestBy(page, "Makespan"), await bestBy(page, "Fairness")];
+  assert.deepEqual(best, ["won@1.0.0", "fair"]);
   await page.waitForSelector(".verdict >> text=is best by Makespan.");
   assert.deepEqual(await violations(page), []);
   await startCanary(page);
@@ -163,5 +185,16 @@ test("each measure has its winner, and any set becomes a canary for the run's jo
     { ...canary, config: { hold: 2 } },
   ]);
   assert.equal(await page.evaluate(() => window.hit), undefined);
+  await done();
+});
+
+test("the first set wins if each other one is worse beyond chance", async () => {
+  const { page, done } = await open("/console/");
+  await showRun(page, runOfBaseline());
+  const best = [await bestBy(page, "Makespan"), await bestBy(page, "Fairness")];
+  assert.deepEqual(best, ["recorded", "–"]);
+  const verdict = page.locator(".verdict");
+  await verdict.getByText("is best by Makespan.").waitFor();
+  assert.deepEqual(await verdict.locator("strong").allInnerTexts(), ["recorded"]);
   await done();
 });

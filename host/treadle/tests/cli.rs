@@ -3,6 +3,8 @@
 
 #[path = "cli/cluster.rs"]
 mod cluster;
+#[path = "cli/demo.rs"]
+mod demo;
 #[path = "cli/doctor.rs"]
 mod doctor;
 #[path = "cli/identity.rs"]
@@ -19,6 +21,8 @@ mod plugins;
 mod provision;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/status.rs"]
+mod status;
 #[path = "cli/tokens.rs"]
 mod tokens;
 

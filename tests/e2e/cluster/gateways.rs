@@ -1,10 +1,13 @@
 //! Daemons that do not schedule accept requests and forward others; their steps end with them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use treadle_config::Role;
-use treadle_tests::support::client::TIMEOUT;
+use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::cluster::{Cluster, cluster_of, until_scheduled};
-use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
+use treadle_tests::support::command_line::treadle;
+use treadle_tests::support::fixture::{
+    COMPLETIONS, MODEL, endpoint, engine, release_all, settled, streamed,
+};
 
 use super::DAEMON;
 
@@ -95,6 +98,66 @@ async fn steps_end_with_their_gateway_and_programs_go_on() {
     client.post(COMPLETIONS, &body).await.ok();
     assert_eq!(client.get("/programs").await.ok()["p"]["step_count"], 1);
     release_all(client).await;
+    scheduler.kill();
+    engine.shutdown().await;
+}
+
+/// A step of one program, told from its others by the length of its prompt.
+fn ask(prompt_tokens: u32, max_tokens: u32) -> Value {
+    let prompt: Vec<u32> = (0..prompt_tokens).collect();
+    json!({"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "program_id": "p"})
+}
+
+/// The lengths of the prompts of a page of steps.
+fn prompts(page: &Value) -> Vec<u64> {
+    let steps = page["steps"].as_array().expect("a list").iter();
+    let prompts = steps.map(|step| step["prompt_tokens"].as_u64().expect("a count"));
+    prompts.collect()
+}
+
+async fn steps_of(client: &Client, query: &str) -> Value {
+    let path = format!("/api/v1/programs/p/steps?{query}");
+    client.get(&path).await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_two_gateways_are_listed_in_the_order_of_their_arrival() {
+    let engine = engine(200_000).await;
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.engines.endpoints = vec![endpoint(engine.url())];
+    });
+    let scheduler = cluster.start(Role::All).await;
+    until_scheduled(&[&scheduler], 0).await;
+    let gateway = cluster.start(Role::Gateway).await;
+    let (here, there) = (&scheduler.client, &gateway.client);
+    // Each daemon has its own numbers, and the first and the last step are still open.
+    let open = streamed(ask(100, 50_000));
+    let first = there.stream(COMPLETIONS, &open).await;
+    here.post(COMPLETIONS, &ask(110, 5)).await.ok();
+    there.post(COMPLETIONS, &ask(120, 5)).await.ok();
+    let open = streamed(ask(130, 50_000));
+    let last = here.stream(COMPLETIONS, &open).await;
+
+    for client in [here, there] {
+        let page = steps_of(client, "limit=10").await;
+        assert_eq!(prompts(&page), [100, 110, 120, 130], "{page}");
+        let is_open = |at: usize| page["steps"][at]["outcome"].is_null();
+        assert_eq!([0, 1, 2, 3].map(is_open), [true, false, false, true]);
+        let page = steps_of(client, "limit=2").await;
+        assert_eq!(prompts(&page), [100, 110], "{page}");
+        let after = &page["steps"][1]["step"];
+        let page = steps_of(client, &format!("after={after}")).await;
+        assert_eq!(prompts(&page), [120, 130], "{page}");
+    }
+    let token = std::fs::read_to_string(cluster.token_file()).expect("a token");
+    let daemon = ["--url", there.base(), "--token", token.trim()];
+    let shown = treadle(&[&["programs", "p", "--steps", "--json"], &daemon[..]].concat());
+    assert_eq!(prompts(&shown.ok()), [100, 110, 120, 130]);
+
+    drop((first, last));
+    settled(here).await;
+    release_all(here).await;
+    gateway.kill();
     scheduler.kill();
     engine.shutdown().await;
 }

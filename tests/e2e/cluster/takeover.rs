@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use treadle_config::{Config, Role};
 use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
+use treadle_tests::support::command_line::treadle;
 use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::process::DaemonProcess;
@@ -41,11 +42,14 @@ async fn release(client: &Client, program: &str) {
     }
 }
 
+/// A program on record.
+async fn stored(client: &Client, program: &str) -> Value {
+    let path = format!("/api/v1/programs/{program}");
+    client.get(&path).await.ok()
+}
+
 async fn kept(client: &Client, program: &str) -> (u64, u64) {
-    let row = client
-        .get(&format!("/api/v1/programs/{program}"))
-        .await
-        .ok();
+    let row = stored(client, program).await;
     let steps = client
         .get(&format!("/api/v1/programs/{program}/steps"))
         .await;
@@ -109,8 +113,9 @@ async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
         );
         assert_eq!(ended.usage().expect("usage")["completion_tokens"], 4_000);
     }
-    for program in 0..8 {
-        release(&client, &format!("p{program}")).await;
+    for program in (0..8).map(|n| format!("p{n}")) {
+        assert_eq!(stored(&client, &program).await["phase"], "acting");
+        release(&client, &program).await;
     }
     for answer in waiting {
         answer.await.expect("no panic");
@@ -183,6 +188,39 @@ async fn a_scheduler_that_froze_is_fenced_when_it_wakes() {
     settled(&client).await;
     release_all(&client).await;
     first.kill();
+    second.kill();
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_whose_step_died_with_the_scheduler_is_on_record_as_acting() {
+    let engine = engine(100_000).await;
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.engines.endpoints = vec![endpoint(engine.url())];
+        config.cluster.gateway_timeout_s = 3;
+    });
+    let first = cluster.start(Role::All).await;
+    until_scheduled(&[&first], 0).await;
+    let second = cluster.start(Role::All).await;
+    let client = second.client.clone();
+    let body = streaming("p", 50_000);
+    let stream = first.client.stream(COMPLETIONS, &body).await;
+    client
+        .until("running", |m| m.count("treadle_steps_running") == 1)
+        .await;
+    assert_eq!(stored(&client, "p").await["phase"], "reasoning");
+    first.kill();
+    assert!(stream.finish().await.broken);
+    until_scheduled(&[&second], 0).await;
+    settled(&client).await;
+    assert_eq!(stored(&client, "p").await["phase"], "acting");
+    let steps = client.get("/api/v1/programs/p/steps").await.ok();
+    assert_eq!(steps["steps"][0]["outcome"], "interrupted", "{steps}");
+    let token = std::fs::read_to_string(cluster.token_file()).expect("a token");
+    let daemon = ["--url", client.base(), "--token", token.trim()];
+    let shown = treadle(&[&["programs", "p", "--json"], &daemon[..]].concat());
+    assert_eq!(shown.ok()["phase"], "acting");
+    release_all(&client).await;
     second.kill();
     engine.shutdown().await;
 }
