@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What `make test` runs, on a clean checkout, and how long each phase took: builds, lints, all tests with
 # cargo-nextest, then the console in a browser and a short chaos run, which wait most of the time, and
-# beside them the Python package, checks of the console, examples in the documentation and a minute of
-# requests to the API.
+# beside them Codex and Claude Code, the Python package, checks of the console, examples in the
+# documentation and a minute of requests to the API.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -135,6 +135,15 @@ start_chaos() {
     --pause-ms-max 3000 "${ALL_FORMS[@]}"
 }
 
+# Codex and Claude Code, at simulated engines.
+start_agents() {
+  if [[ -n "${TREADLE_SKIP_CLIENT_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of Codex and Claude Code"
+    return 0
+  fi
+  beside agents env TREADLE_BIN=target/debug/treadle scripts/test-agents.sh
+}
+
 # Crates without examples say `doctest = false`.
 test_examples() {
   linting_cargo test --locked --quiet --doc --workspace
@@ -165,10 +174,12 @@ main() {
   phase "tests" run_tests
   start_chaos
   beside browser scripts/test-console.sh
+  start_agents
   phase "Python package" test_python
   phase "checks of the console" scripts/build-console.sh check
   phase "examples" test_examples
   phase "requests to the API" scripts/fuzz-api.sh 60 1
+  phase "rest of Codex and Claude Code" await agents
   phase "rest of the console in a browser" await browser
   phase "rest of the chaos run" await chaos
 }

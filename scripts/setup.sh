@@ -5,8 +5,10 @@
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ,
-#                            Chromium for the tests of the console, packages of E2B, SWE-ReX
-#                            and SandboxFusion
+#                            Chromium for the tests of the console, libfaketime for a test that
+#                            sets a daemon's wall clock, packages of E2B, SWE-ReX
+#                            and SandboxFusion, Codex and Claude Code (800 MB), and what the commands
+#                            of the documentation install
 #   scripts/setup.sh deny    only cargo-deny, in .treadle/tools
 #   scripts/setup.sh services   only PostgreSQL and RabbitMQ
 #   scripts/setup.sh browser    only Chromium
@@ -19,7 +21,7 @@
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
 # TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out;
 # TREADLE_SKIP_BROWSER_TESTS=1 Chromium; TREADLE_SKIP_CLIENT_TESTS=1 packages of
-# E2B, SWE-ReX and SandboxFusion. TREADLE_SKIP_SANDBOX_TESTS=1 leaves out the tests of sandboxes, as does a
+# E2B, SWE-ReX and SandboxFusion, the agents, and what the documentation installs. TREADLE_SKIP_SANDBOX_TESTS=1 leaves out the tests of sandboxes, as does a
 # machine without root, namespaces or overlayfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -231,14 +233,22 @@ need_browser() {
       "one by CHROMIUM, or set TREADLE_SKIP_BROWSER_TESTS=1"
 }
 
+# Without it that test is skipped.
+need_faketime() {
+  compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null && return 0
+  install_debian libfaketime || say "libfaketime can't be installed: no test that sets a wall clock"
+}
+
 need_clients() {
   if [[ -n "${TREADLE_SKIP_CLIENT_TESTS:-}" ]]; then
-    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of the packages of E2B, SWE-ReX and SandboxFusion"
+    say "TREADLE_SKIP_CLIENT_TESTS is set: no tests of agents, of clients and of what the documentation installs"
     return 0
   fi
   scripts/e2b-clients.sh
   scripts/swerex-clients.sh
   scripts/llm-clients.sh
+  scripts/guide-packages.sh
+  scripts/test-agents.sh install
 }
 
 need_deny() {
@@ -276,6 +286,7 @@ need_services() {
   local missing=()
   [[ -n "${TREADLE_TEST_POSTGRES_URL:-}" ]] || has_postgres || missing+=(postgresql postgresql-contrib)
   [[ -n "${TREADLE_TEST_AMQP_URL:-}" ]] || has_rabbitmq || missing+=(rabbitmq-server)
+  command -v sqlite3 >/dev/null || missing+=(sqlite3)
   ((${#missing[@]} == 0)) && return 0
   install_servers "${missing[@]}" ||
     fail "${missing[*]} can't be installed, which the tests of the store and the broker need;" \
@@ -319,6 +330,7 @@ main() {
     need_node_packages
     need_services
     need_browser
+    need_faketime
     need_clients
   fi
 }

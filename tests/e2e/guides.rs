@@ -42,6 +42,18 @@ async fn the_guide_to_policies_works_as_it_is_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_python_policy_is_made_as_the_guide_prints_it() {
+    let mut terminal = Terminal::open("docs/guides/write-a-policy.md");
+    terminal.follow_to("python").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typescript_policy_is_made_as_the_guide_prints_it() {
+    let mut terminal = Terminal::open("docs/guides/write-a-policy.md");
+    terminal.follow_to("typescript").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_page_of_actions_works_as_it_is_printed() {
     follow("docs/actions.md").await;
 }

@@ -2,15 +2,18 @@
 //! A mark is a comment in the line above a block:
 //!
 //! - `<!-- not run: REASON -->` with one of [`REASONS`];
+//! - `<!-- needs: WHAT -->` with one of [`NEEDS`], which the tests have unless they are told to do
+//!   without;
+//! - `<!-- way: NAME -->` with one of [`WAYS`] before each of several blocks that do the same: a reader
+//!   follows one;
 //! - `<!-- file: NAME -->` before the content of a file that the commands below it read.
 
 use std::path::{Path, PathBuf};
 
 /// Why no test runs a block.
-pub const REASONS: [(&str, &str); 6] = [
+pub const REASONS: [(&str, &str); 5] = [
     ("gpu", "it takes a GPU, or a model and its engine"),
     ("machine", "it takes other machines"),
-    ("database", "it takes a database or a broker"),
     ("network", "it downloads or builds much"),
     (
         "minutes",
@@ -21,6 +24,14 @@ pub const REASONS: [(&str, &str); 6] = [
         "it names what a reader would have: a policy, a trace, a key",
     ),
 ];
+/// What some blocks need.
+pub const NEEDS: [(&str, &str); 3] = [
+    ("services", "PostgreSQL and sqlite3"),
+    ("packages", "packages that pip or npm installs"),
+    ("agents", "Codex and Claude Code"),
+];
+/// Names of ways. `tests/e2e/guides.rs` follows each.
+pub const WAYS: [&str; 3] = ["rust", "python", "typescript"];
 /// Languages of blocks of shell commands; no language means the same.
 const SHELLS: [&str; 3] = ["", "sh", "bash"];
 /// Languages of blocks that are not shell commands.
@@ -33,6 +44,10 @@ const OTHERS: [&str; 9] = [
 pub enum Mark<'p> {
     /// No test runs it, for this reason.
     NotRun(&'p str),
+    /// It is run if the tests have this.
+    Needs(&'p str),
+    /// It is one of several ways to do the same.
+    Way(&'p str),
     /// It is the content of this file.
     File(&'p str),
 }
@@ -66,8 +81,14 @@ impl Block<'_> {
             Some(Mark::NotRun(why)) if REASONS.iter().all(|(name, _)| *name != why) => {
                 Some(format!("`{why}` is no reason; the reasons are {REASONS:?}"))
             }
-            Some(Mark::NotRun(_)) if !self.is_commands() => {
-                Some("only commands are marked as not run".to_owned())
+            Some(Mark::Needs(what)) if NEEDS.iter().all(|(name, _)| *name != what) => {
+                Some(format!("`{what}` is not among the needs: {NEEDS:?}"))
+            }
+            Some(Mark::Way(way)) if !WAYS.contains(&way) => {
+                Some(format!("`{way}` is not among the ways: {WAYS:?}"))
+            }
+            Some(Mark::NotRun(_) | Mark::Needs(_) | Mark::Way(_)) if !self.is_commands() => {
+                Some("only commands have such a mark".to_owned())
             }
             _ => None,
         }
@@ -108,6 +129,8 @@ fn mark(line: &str) -> Option<Mark<'_>> {
     let (what, value) = inner.split_once(':')?;
     match what.trim() {
         "not run" => Some(Mark::NotRun(value.trim())),
+        "needs" => Some(Mark::Needs(value.trim())),
+        "way" => Some(Mark::Way(value.trim())),
         "file" => Some(Mark::File(value.trim())),
         _ => None,
     }

@@ -1,8 +1,9 @@
 //! A newcomer's terminal: it runs the commands of a page as they are printed, from top to bottom,
 //! in an empty folder, without the environment of the tests.
 //!
-//! Two things differ from the page: daemons listen on a free port instead of 8300, and `curl` fails
-//! if an answer is an error.
+//! What differs from the page: daemons listen on a free port instead of 8300, the database is a fresh
+//! one, pip and npm take what `scripts/guide-packages.sh` downloaded, and `curl` fails if an answer
+//! is an error.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -18,15 +19,20 @@ use super::client::TIMEOUT;
 use super::pages::{Block, FOLLOWED, Mark, blocks};
 use super::policy::root;
 use super::process::binary;
+use super::services::{Psql, are_skipped, fresh_name, postgres_url};
 
 /// The address that pages name.
 const PRINTED: &str = "127.0.0.1:8300";
+/// The database that pages name.
+const DATABASE: &str = "postgres://treadle@127.0.0.1:5432/treadle";
+/// If it is set, blocks that need packages of others are not run.
+const SKIP_CLIENTS: &str = "TREADLE_SKIP_CLIENT_TESTS";
 /// Commands that start a daemon.
 const SERVES: [&str; 3] = ["treadle up", "treadle serve", "target/release/treadle up"];
 /// File with the state of the shell between two blocks.
 const STATE: &str = ".terminal";
 /// Time limit of a block; debug builds compile policies slowly.
-const BLOCK_MAX: Duration = Duration::from_mins(3);
+const BLOCK_MAX: Duration = Duration::from_mins(4);
 /// Before each block: names that it sets last, and an answer that is an error fails it.
 const BEFORE: &str = r#"set -euo pipefail -a
 curl() { command curl --fail-with-body --silent --show-error "$@"; }
@@ -38,9 +44,11 @@ const AFTER: &str = r#"
 
 /// A page, and the folder in which it is followed.
 pub struct Terminal {
+    // Ends first: it uses the other two.
+    served: Option<Served>,
+    database: Option<Database>,
     folder: TempDir,
     page: &'static str,
-    served: Option<Served>,
 }
 
 /// A daemon that a block started.
@@ -56,9 +64,60 @@ impl Drop for Served {
     }
 }
 
+/// A database, which is dropped with this.
+struct Database {
+    name: String,
+    url: String,
+}
+
+impl Database {
+    fn fresh() -> Self {
+        let shared = postgres_url();
+        let name = fresh_name("guide");
+        let made = Psql::new(&shared).run(&format!("CREATE DATABASE {name}"));
+        made.expect("a database");
+        let (server, _) = shared.rsplit_once('/').expect("a database in the URL");
+        let url = format!("{server}/{name}");
+        Self { name, url }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let drop = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        if let Err(error) = Psql::new(postgres_url()).run(&drop) {
+            eprintln!("database {} stays: {error}", self.name);
+        }
+    }
+}
+
+/// Whether the tests have what a block needs; if not, they were told to do without.
+fn has(what: &str) -> bool {
+    let (is_skipped, installed) = match what {
+        "services" => (are_skipped(), None),
+        "agents" => (clients_are_skipped(), Some(".treadle/agents/installed")),
+        _ => (clients_are_skipped(), Some(".treadle/guides/installed")),
+    };
+    if is_skipped {
+        eprintln!("SKIPPED: commands of the documentation that need {what}");
+        return false;
+    }
+    let is_there = installed.is_none_or(|file| root().join(file).exists());
+    assert!(
+        is_there,
+        "{what} are missing: run `scripts/setup.sh test`, or set {SKIP_CLIENTS}=1"
+    );
+    true
+}
+
+/// Whether tests with packages of others are skipped.
+fn clients_are_skipped() -> bool {
+    std::env::var_os(SKIP_CLIENTS).is_some_and(|value| !value.is_empty())
+}
+
 impl Terminal {
-    /// A terminal in an empty folder, where `treadle` is the built one, and so is
-    /// `target/release/treadle`.
+    /// A terminal in an empty folder with what pages use of a checkout: the built program at
+    /// `target/release/treadle`, which is `treadle` too, and `sdk`.
     ///
     /// # Panics
     /// The page is not among those that are followed.
@@ -68,10 +127,12 @@ impl Terminal {
         let release = folder.path().join("target/release");
         std::fs::create_dir_all(&release).expect("a folder");
         symlink(binary(), release.join("treadle")).expect("a link");
+        symlink(root().join("sdk"), folder.path().join("sdk")).expect("a link");
         Self {
+            served: None,
+            database: None,
             folder,
             page,
-            served: None,
         }
     }
 
@@ -85,23 +146,49 @@ impl Terminal {
         self.served.as_ref().map(|served| &*served.url)
     }
 
-    /// Follows the whole page.
+    /// Follows the whole page, by the first of several ways.
     ///
     /// # Panics
     /// A block fails.
     pub async fn follow(&mut self) {
-        let page = std::fs::read_to_string(root().join(self.page)).expect("the page is there");
-        for block in blocks(&page) {
-            match block.mark {
-                Some(Mark::File(name)) => self.write(name, &block.text),
-                None if block.is_commands() => self.run(&block).await,
-                Some(Mark::NotRun(_)) | None => {}
-            }
+        self.follow_by(None).await;
+    }
+
+    /// Follows the page up to this way, which it takes instead of others, and ends there.
+    ///
+    /// # Panics
+    /// A block fails, or the page has no such way.
+    pub async fn follow_to(&mut self, way: &'static str) {
+        if has("packages") {
+            self.follow_by(Some(way)).await;
         }
     }
 
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.folder().join(name), text).expect("it can be written");
+    async fn follow_by(&mut self, way: Option<&'static str>) {
+        let page = std::fs::read_to_string(root().join(self.page)).expect("the page is there");
+        let mut taken: Option<&str> = way;
+        for block in blocks(&page) {
+            match block.mark {
+                Some(Mark::File(name)) => self.write(name, &block.text),
+                Some(Mark::Needs(what)) if has(what) => self.run(&block).await,
+                Some(Mark::Way(name)) if *taken.get_or_insert(name) == name => {
+                    self.run(&block).await;
+                    if way.is_some() {
+                        return;
+                    }
+                }
+                None if block.is_commands() => self.run(&block).await,
+                Some(_) | None => {}
+            }
+        }
+        assert!(way.is_none(), "{} has no such way: {way:?}", self.page);
+    }
+
+    fn write(&mut self, name: &str, text: &str) {
+        let (path, text) = (self.folder().join(name), self.addressed(text));
+        let parent = path.parent().expect("a folder");
+        std::fs::create_dir_all(parent).expect("a folder");
+        std::fs::write(path, text).expect("it can be written");
     }
 
     async fn run(&mut self, block: &Block<'_>) {
@@ -111,14 +198,19 @@ impl Terminal {
         let Some(at) = lines.iter().position(starts) else {
             return self.script(block, &text).await;
         };
-        self.script(block, &lines[..at].join("\n")).await;
-        // A page that starts another daemon has stopped the one before.
+        // A page that starts another daemon has stopped the one before, in the same terminal.
         self.served = None;
+        self.script(block, &lines[..at].join("\n")).await;
         self.served = Some(self.serve(block, &lines[at..].join("\n")).await);
     }
 
-    /// A text with the address of the daemon in place of the printed one.
-    fn addressed(&self, text: &str) -> String {
+    /// A text with the address of the daemon, and the database, in place of the printed ones.
+    fn addressed(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        if text.contains(DATABASE) {
+            let database = self.database.get_or_insert_with(Database::fresh);
+            text = text.replace(DATABASE, &database.url);
+        }
         let address = self.url().and_then(|url| url.strip_prefix("http://"));
         text.replace(PRINTED, address.unwrap_or(PRINTED))
     }
@@ -183,9 +275,12 @@ impl Terminal {
     }
 }
 
-/// Variables that a newcomer's environment has too: the path, and the homes of Rust's tools.
+/// Variables that a newcomer's environment has too: the path, and the homes of Rust's tools; and
+/// those that keep tools from the network, because what they install is already downloaded.
 fn kept() -> BTreeMap<&'static str, PathBuf> {
     let programs = binary().parent().expect("a folder").display().to_string();
+    let agents = root().join(".treadle/agents/node_modules/.bin");
+    let guides = root().join(".treadle/guides");
     let path = std::env::var("PATH").unwrap_or_default();
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     let tool = |name: &'static str, folder: &str| {
@@ -193,11 +288,17 @@ fn kept() -> BTreeMap<&'static str, PathBuf> {
         (name, place)
     };
     BTreeMap::from([
-        ("PATH", PathBuf::from(format!("{programs}:{path}"))),
+        (
+            "PATH",
+            PathBuf::from(format!("{programs}:{}:{path}", agents.display())),
+        ),
         tool("CARGO_HOME", ".cargo"),
         tool("RUSTUP_HOME", ".rustup"),
-        // The dependencies of Rust policies are already downloaded.
         ("CARGO_NET_OFFLINE", PathBuf::from("true")),
+        ("PIP_NO_INDEX", PathBuf::from("1")),
+        ("PIP_FIND_LINKS", guides.join("wheels")),
+        ("npm_config_offline", PathBuf::from("true")),
+        ("npm_config_cache", guides.join("npm")),
         ("CARGO_TARGET_DIR", root().join("target/guest-build")),
     ])
 }

@@ -12,8 +12,9 @@ use crate::cluster::repository;
 /// Separators of commands.
 const ENDS: [&str; 5] = ["&&", "||", "|", ";", "&"];
 
-/// The treadle commands in a block, as words.
-fn commands(block: &Block<'_>) -> Vec<Vec<String>> {
+/// The commands of a program in a block, as words.
+fn commands(block: &Block<'_>, program: &str) -> Vec<Vec<String>> {
+    let path = format!("/{program}");
     let mut found = Vec::new();
     // A trailing backslash continues a line.
     for line in block.text.replace("\\\n", " ").lines() {
@@ -21,7 +22,7 @@ fn commands(block: &Block<'_>) -> Vec<Vec<String>> {
         let parts = words.split(|word| ENDS.contains(&&**word));
         let named = |words: &&[String]| {
             let first = words.first();
-            first.is_some_and(|name| name == "treadle" || name.ends_with("/treadle"))
+            first.is_some_and(|name| name == program || name.ends_with(&path))
         };
         found.extend(parts.filter(named).map(<[String]>::to_vec));
     }
@@ -31,6 +32,7 @@ fn commands(block: &Block<'_>) -> Vec<Vec<String>> {
 #[test]
 fn every_block_is_run_or_says_why_not_and_names_commands_that_there_are() {
     let root = repository();
+    let makefile = std::fs::read_to_string(root.join("Makefile")).expect("it is there");
     let (mut faults, mut checked) = (Vec::new(), 0);
     for path in pages(&root) {
         let text = std::fs::read_to_string(&path).expect("it can be read");
@@ -47,13 +49,19 @@ fn every_block_is_run_or_says_why_not_and_names_commands_that_there_are() {
             if !block.is_commands() {
                 continue;
             }
-            if block.mark.is_none() && !FOLLOWED.contains(&&*page) {
-                fault("no test follows this page; add it to FOLLOWED, or a mark".to_owned());
-            }
             if !matches!(block.mark, Some(Mark::NotRun(_))) {
+                if !FOLLOWED.contains(&&*page) {
+                    fault("no test follows this page; add it to FOLLOWED, or a mark".to_owned());
+                }
                 continue;
             }
-            for words in commands(&block) {
+            for words in commands(&block, "make") {
+                let target = words.get(1).map_or("", String::as_str);
+                if !makefile.contains(&format!("\n{target}:")) {
+                    fault(format!("`make {target}` is no target of the Makefile"));
+                }
+            }
+            for words in commands(&block, "treadle") {
                 checked += 1;
                 // Three dots stand for an omission.
                 let given = words.iter().filter(|word| *word != "…");
@@ -81,7 +89,9 @@ fn the_readme_names_what_a_fresh_machine_needs_and_how_long_it_takes() {
 #[test]
 fn marks_and_languages_are_read() {
     let page = "a\n<!-- not run: gpu -->\n```\nx\n```\n<!-- file: t.toml -->\n```toml\ny = 1\n```\n\
-                <!-- not run: mood -->\n```\n```\n```\nz\n```\n```klingon\n```\n";
+                <!-- not run: mood -->\n```\n```\n```\nz\n```\n```klingon\n```\n\
+                <!-- needs: services -->\n```\n```\n<!-- needs: luck -->\n```\n```\n\
+                <!-- way: rust -->\n```\n```\n<!-- way: python -->\n```json\n```\n";
     let found = blocks(page);
     let marks: Vec<_> = found.iter().map(|block| block.mark).collect();
     let expected = [
@@ -90,13 +100,20 @@ fn marks_and_languages_are_read() {
         Some(Mark::NotRun("mood")),
         None,
         None,
+        Some(Mark::Needs("services")),
+        Some(Mark::Needs("luck")),
+        Some(Mark::Way("rust")),
+        Some(Mark::Way("python")),
     ];
     assert_eq!(marks, expected);
     let wrong: Vec<_> = found
         .iter()
         .map(|block| block.complaint().is_some())
         .collect();
-    assert_eq!(wrong, [false, false, true, false, true]);
+    assert_eq!(
+        wrong,
+        [false, false, true, false, true, false, true, false, true]
+    );
     let run: Vec<_> = found.iter().filter(|block| block.is_commands()).collect();
     assert_eq!((run[2].line, &*run[2].text), (13, "z\n"));
 }
