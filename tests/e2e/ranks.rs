@@ -7,10 +7,13 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use treadle_config::{Config, EngineChoice};
 use treadle_engine_sim::{EngineSim, EngineSimOptions};
 use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, SPEED, chat, endpoint};
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
+
+const RANK_HEADERS: [&str; 2] = ["x-data-parallel-rank", "x-override-routed-dp-rank"];
 
 /// vLLM's metrics with two ranks.
 const TWO_RANKS: &str = r#"
@@ -20,17 +23,30 @@ vllm:num_requests_running{engine="0"} 0.0
 vllm:num_requests_running{engine="1"} 0.0
 "#;
 
+/// The second of two vLLM servers with hybrid load balancing: metrics number its ranks among all.
+const LATER_RANKS: &str = r#"
+vllm:cache_config_info{engine="4",kv_cache_size_tokens="5000"} 1.0
+vllm:cache_config_info{engine="5",kv_cache_size_tokens="6000"} 1.0
+"#;
+
+/// SGLang with parallel attention.
+const SGLANG: &str =
+    r#"{"max_total_num_tokens":6000,"tp_size":2,"dp_size":2,"enable_dp_attention":true}"#;
+const SGLANG_LOADS: &str = r#"
+sglang:num_used_tokens{dp_rank="0",engine_type="unified",pp_rank="0",tp_rank="0"} 10.0
+sglang:num_used_tokens{dp_rank="1",engine_type="unified",pp_rank="0",tp_rank="1"} 20.0
+"#;
+
 async fn workers(client: &Client) -> Vec<Value> {
     let listed = client.get("/workers").await.ok();
     listed["workers"].as_array().expect("a list").clone()
 }
 
-/// The URLs once there are two workers.
-async fn two_workers(client: &Client) -> Vec<Value> {
+/// The workers once there are two that are as wanted.
+async fn two_workers_that(client: &Client, are: impl Fn(&Value) -> bool) -> Vec<Value> {
     for _ in 0..600 {
         let found = workers(client).await;
-        let answer = |worker: &Value| worker["is_healthy"] == true;
-        if found.len() == 2 && found.iter().all(answer) {
+        if found.len() == 2 && found.iter().all(&are) {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -38,21 +54,33 @@ async fn two_workers(client: &Client) -> Vec<Value> {
     panic!("{:?}", workers(client).await);
 }
 
-async fn around(engine: &RawEngine) -> Fixture {
+async fn two_workers(client: &Client) -> Vec<Value> {
+    two_workers_that(client, |worker| worker["is_healthy"] == true).await
+}
+
+async fn around(engine: &RawEngine, tune: impl FnOnce(&mut Config)) -> Fixture {
     let url = engine.url().to_owned();
     Fixture::around(Vec::new(), |config| {
         config.engines.endpoints = vec![endpoint(url)];
+        tune(config);
     })
     .await
 }
 
+/// The rank that a request names once in each header.
 fn rank_of(request: &RawRequest) -> String {
-    let mut headers = request
-        .headers
-        .iter()
-        .filter_map(|line| line.split_once(':'));
-    let ranks = headers.find(|(name, _)| name.eq_ignore_ascii_case("x-data-parallel-rank"));
-    ranks.expect("it names its rank").1.trim().to_owned()
+    let headers = request.headers.iter();
+    let headers = headers.filter_map(|line| line.split_once(':'));
+    let is_rank = |name: &str| {
+        RANK_HEADERS
+            .iter()
+            .any(|rank| rank.eq_ignore_ascii_case(name))
+    };
+    let ranks = headers.filter(|(name, _)| is_rank(name));
+    let ranks: Vec<&str> = ranks.map(|(_, rank)| rank.trim()).collect();
+    assert_eq!(ranks.len(), 2, "{:?}", request.headers);
+    assert_eq!(ranks[0], ranks[1]);
+    ranks[0].to_owned()
 }
 
 /// One turn of a program; returns the rank that it came to.
@@ -60,10 +88,7 @@ async fn turn(client: &Client, engine: &mut RawEngine, program: &str) -> String 
     let (client, body) = (client.clone(), chat(program, "go on", 4).to_string());
     let asked = tokio::spawn(async move {
         // A client does not choose its rank.
-        let headers = [
-            ("x-data-parallel-rank", "7"),
-            ("x-override-routed-dp-rank", "7"),
-        ];
+        let headers = RANK_HEADERS.map(|name| (name, "7"));
         client
             .send(Method::POST, CHAT, &headers, body.into_bytes())
             .await
@@ -79,23 +104,67 @@ async fn turn(client: &Client, engine: &mut RawEngine, program: &str) -> String 
 async fn programs_stay_at_the_rank_that_has_their_caches() {
     let mut engine = RawEngine::start().await;
     engine.set_metrics(TWO_RANKS);
-    let fixture = around(&engine).await;
+    let fixture = around(&engine, |_| ()).await;
     let client = &fixture.client;
     let found = two_workers(client).await;
     for (rank, worker) in found.iter().enumerate() {
         assert_eq!(worker["url"], format!("{}#{rank}", engine.url()));
         assert_eq!(worker["capacity_tokens"], 5_000, "of one rank");
     }
+    stay_at_their_ranks(client, &mut engine).await;
+    fixture.finish().await;
+}
+
+/// Of two programs, each has all its turns at a rank of its own.
+async fn stay_at_their_ranks(client: &Client, engine: &mut RawEngine) {
     let mut ranks = BTreeSet::new();
     for program in ["a", "b"] {
-        let first = turn(client, &mut engine, program).await;
+        let first = turn(client, engine, program).await;
         for _ in 0..3 {
-            assert_eq!(turn(client, &mut engine, program).await, first, "{program}");
+            assert_eq!(turn(client, engine, program).await, first, "{program}");
         }
         ranks.insert(first);
     }
     let both = BTreeSet::from(["0".to_owned(), "1".to_owned()]);
     assert_eq!(ranks, both, "the second has its room at the other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_hybrid_load_balancing_numbers_its_own_ranks() {
+    let mut engine = RawEngine::start().await;
+    engine.set_metrics(LATER_RANKS);
+    let fixture = around(&engine, |_| ()).await;
+    let client = &fixture.client;
+    let found = two_workers(client).await;
+    for (rank, tokens) in [5_000, 6_000].into_iter().enumerate() {
+        assert_eq!(found[rank]["url"], format!("{}#{rank}", engine.url()));
+        assert_eq!(found[rank]["capacity_tokens"], tokens);
+    }
+    stay_at_their_ranks(client, &mut engine).await;
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranks_of_sglang_have_their_loads_and_clients_never_choose_one() {
+    let mut engine = RawEngine::start().await;
+    engine.set_info(SGLANG);
+    engine.set_metrics(SGLANG_LOADS);
+    let fixture = around(&engine, |config| {
+        config.engines.endpoints[0].kind = Some(EngineChoice::Sglang);
+        // For engines whose ranks are not workers.
+        let passed = RANK_HEADERS.map(|name| format!("header:{name}"));
+        config.engines.pass_fields = passed.to_vec();
+    })
+    .await;
+    let client = &fixture.client;
+    let has_load = |worker: &Value| !worker["engine_load"]["used_tokens"].is_null();
+    let found = two_workers_that(client, has_load).await;
+    for (rank, used) in [10, 20].into_iter().enumerate() {
+        assert_eq!(found[rank]["url"], format!("{}#{rank}", engine.url()));
+        assert_eq!(found[rank]["capacity_tokens"], 6_000, "of one rank");
+        assert_eq!(found[rank]["engine_load"]["used_tokens"], used);
+    }
+    stay_at_their_ranks(client, &mut engine).await;
     fixture.finish().await;
 }
 
@@ -103,7 +172,7 @@ async fn programs_stay_at_the_rank_that_has_their_caches() {
 async fn ranks_of_an_engine_that_answers_later_are_found_and_removed_together() {
     let engine = RawEngine::start().await;
     engine.set_well(false);
-    let fixture = around(&engine).await;
+    let fixture = around(&engine, |_| ()).await;
     let client = &fixture.client;
     assert_eq!(
         workers(client).await.len(),

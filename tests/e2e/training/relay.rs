@@ -2,6 +2,7 @@
 //! they are published, and with the calls of slime and prime-rl.
 
 mod generations;
+mod ranks;
 mod recorded;
 
 use std::path::PathBuf;

@@ -1,8 +1,11 @@
 //! Versions that go through the store of weights: the command line publishes what changed, the
 //! daemon pulls and proves it, and engines load from a local folder.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Output;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
 use serde_json::{Value, json};
@@ -51,11 +54,16 @@ fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Runs `treadle weights` against the daemon.
-async fn weights(client: &Client, arguments: &[&str]) -> Value {
+async fn run(client: &Client, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(binary());
     command.arg("weights").args(arguments);
     command.args(["--job", "math", "--json", "--url", client.base()]);
-    let output = command.output().await.expect("it runs");
+    command.output().await.expect("it runs")
+}
+
+/// What `treadle weights` prints, which succeeds.
+async fn weights(client: &Client, arguments: &[&str]) -> Value {
+    let output = run(client, arguments).await;
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {told}");
     serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)

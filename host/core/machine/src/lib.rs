@@ -142,6 +142,8 @@ pub enum Notice {
     WeightsChanged {
         /// The engine.
         worker: WorkerId,
+        /// Tells its weights from those of other engines.
+        weights: Box<str>,
     },
     /// Engines serve a version of a job's weights.
     VersionServed {

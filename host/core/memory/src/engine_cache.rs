@@ -117,12 +117,12 @@ impl EngineCache {
     pub fn forget_reuse(&mut self, learns: bool, capacity: &Capacity) {
         let offloads = capacity.offloads && capacity.slots.is_none();
         self.reuse = Reuse::of_engine(learns && offloads);
+        self.lingering.forget_older(None);
     }
 
     /// Drops everything that was learnt under other settings.
     pub fn forget(&mut self, learns: bool, capacity: &Capacity) {
         self.headroom_ppm = None;
-        self.lingering.forget_older(None);
         self.forget_reuse(learns, capacity);
         self.backlog = Backlog::default();
     }

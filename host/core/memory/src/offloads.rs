@@ -22,6 +22,9 @@ pub struct HeldCopy {
     pub bytes: u64,
     /// When it was stored.
     pub since: Timestamp,
+    /// What it was computed with; absent if that is what its engine came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Box<str>>,
 }
 
 /// The direction of a transfer.

@@ -100,6 +100,10 @@ pub struct Worker {
     /// It gets no steps because of its weights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fenced: bool,
+    /// Tells the weights that were loaded into it from those of other engines; absent if it has
+    /// those that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Box<str>>,
     /// Until when it is busy, as reported by its engine.
     #[serde(default, skip_serializing_if = "is_start")]
     pub busy_until: Timestamp,
@@ -148,6 +152,7 @@ impl Worker {
             state: WorkerState::Active,
             rest: None,
             fenced: false,
+            weights: None,
             busy_until: Timestamp(0),
             capacity,
             class: None,

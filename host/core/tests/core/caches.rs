@@ -10,7 +10,7 @@ use treadle_core::{
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
 /// Workers whose programs' caches may leave; only the test answers questions.
-fn caches(workers: &[u64], host_tokens_max: u64) -> Scenario {
+pub(crate) fn caches(workers: &[u64], host_tokens_max: u64) -> Scenario {
     let mut scenario = Scenario::with_workers(workers);
     scenario.mute_policy = true;
     scenario.reconfigure(|config| {
@@ -26,13 +26,13 @@ fn caches(workers: &[u64], host_tokens_max: u64) -> Scenario {
 }
 
 /// A step of a program arrives, and is answered within a second.
-fn turn(scenario: &mut Scenario, program: &str, step: u64, prompt: u64) {
+pub(crate) fn turn(scenario: &mut Scenario, program: &str, step: u64, prompt: u64) {
     scenario.arrive(program, step, prompt).wait_s(6);
     scenario.finish(step, prompt, 10);
 }
 
 /// Answers a retention question.
-fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
+pub(crate) fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
     let asks = scenario.core.programs().asks.open();
     let mut open = asks
         .iter()
@@ -52,7 +52,7 @@ fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
     }));
 }
 
-fn offloaded(scenario: &mut Scenario, program: u64, tokens: u64) {
+pub(crate) fn offloaded(scenario: &mut Scenario, program: u64, tokens: u64) {
     scenario.handle(Event::Program(ProgramEvent::ProgramOffloaded {
         program: ProgramId(program),
         copy: format!("copy of {program}").into(),
@@ -73,14 +73,14 @@ fn offloads(scenario: &Scenario) -> Vec<u64> {
     })
 }
 
-fn moves(scenario: &Scenario) -> Vec<u64> {
+pub(crate) fn moves(scenario: &Scenario) -> Vec<u64> {
     begun(scenario, |c| match c {
         Command::Program(ProgramCommand::MigrateProgram { program, .. }) => Some(*program),
         _ => None,
     })
 }
 
-fn loads(scenario: &Scenario) -> Vec<u64> {
+pub(crate) fn loads(scenario: &Scenario) -> Vec<u64> {
     begun(scenario, |c| match c {
         Command::Program(ProgramCommand::LoadProgram { program, .. }) => Some(*program),
         _ => None,

@@ -31,3 +31,4 @@ mod tokens;
 mod training;
 mod training_programs;
 mod treadle_actions;
+mod weights;

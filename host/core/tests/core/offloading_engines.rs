@@ -6,7 +6,7 @@ use treadle_core::{Capacity, Core, DaemonEvent, Event, ProgramEvent, StepTokens}
 use treadle_model::{EngineKind, FinishReason, Span, StepId, WorkerId};
 
 /// One worker with 10,000 tokens of KV memory, which computes 100,000 per second.
-fn engine(offloads: bool) -> Scenario {
+pub(crate) fn engine(offloads: bool) -> Scenario {
     let mut s = Scenario::with_workers(&[]);
     s.reconfigure(|config| {
         config.kv.retention = true;
@@ -26,7 +26,7 @@ fn capacity(offloads: bool) -> Capacity {
 }
 
 /// Four programs arrive at once with a step each, numbered from `first`; returns how many are sent.
-fn round(s: &mut Scenario, first: u64) -> usize {
+pub(crate) fn round(s: &mut Scenario, first: u64) -> usize {
     for (step, program) in (first..).zip(["a", "b", "c", "d"]) {
         s.arrive(program, step, 4_000);
     }
@@ -35,7 +35,7 @@ fn round(s: &mut Scenario, first: u64) -> usize {
 }
 
 /// The engine finishes a step, and reports `cached` tokens of its prompt.
-fn finish(s: &mut Scenario, step: u64, cached: impl Into<Option<u64>>) {
+pub(crate) fn finish(s: &mut Scenario, step: u64, cached: impl Into<Option<u64>>) {
     s.wait_s(1).progress(step, 1);
     let tokens = StepTokens {
         prompt: 4_000,

@@ -6,7 +6,7 @@ use treadle_core::{Capacity, Event, Mode, ProgramEvent};
 use treadle_model::{EngineKind, WorkerId};
 
 /// Workers with 100,000 tokens at these URLs.
-fn workers(urls: &[&str]) -> Scenario {
+pub(crate) fn workers(urls: &[&str]) -> Scenario {
     let mut s = Scenario::with_mode(Mode::ProgramAware, &[]);
     for (worker, url) in (0..).zip(urls) {
         s.handle(Event::Program(ProgramEvent::WorkerAdded {

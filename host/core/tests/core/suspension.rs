@@ -8,7 +8,7 @@ use treadle_model::{StepId, WorkerId};
 
 const MODES: [Mode; 3] = [Mode::ProgramAware, Mode::Sticky, Mode::LeastLoad];
 
-fn publish(s: &mut Scenario, version: u64, workers: &[u32]) {
+pub(crate) fn publish(s: &mut Scenario, version: u64, workers: &[u32]) {
     s.handle(Event::Weights(WeightsEvent::WeightsPublished {
         job: "math".into(),
         weights: Weights {
@@ -23,7 +23,7 @@ fn publish(s: &mut Scenario, version: u64, workers: &[u32]) {
 }
 
 /// Answers the calls that were made until none is open, or only calls of this kind are.
-fn answer_until(s: &mut Scenario, last: Option<Call>) {
+pub(crate) fn answer_until(s: &mut Scenario, last: Option<Call>) {
     let mut answered = 0;
     while let Some(command) = s.log.get(answered).cloned() {
         answered += 1;
@@ -62,7 +62,7 @@ fn answer_until(s: &mut Scenario, last: Option<Call>) {
 }
 
 /// An update of these engines that has come to where they load.
-fn suspend(s: &mut Scenario, version: u64, workers: &[u32]) {
+pub(crate) fn suspend(s: &mut Scenario, version: u64, workers: &[u32]) {
     publish(s, version, workers);
     answer_until(s, Some(Call::Apply));
     for worker in workers {

@@ -119,8 +119,9 @@ impl WeightsMachine {
                 ..
             } => {
                 if self.state.ended(*worker, *number, answer, self.now) {
-                    let worker = *worker;
-                    self.notices.push_back(Notice::WeightsChanged { worker });
+                    let (worker, weights) = (*worker, self.state.label_of(*worker));
+                    self.notices
+                        .push_back(Notice::WeightsChanged { worker, weights });
                 }
             }
             WeightsEvent::WeightsReleased { job } => drop(self.state.jobs.remove(job)),

@@ -58,6 +58,17 @@ impl State {
         Some(format!("version {version} is in service, which it has not loaded yet").into())
     }
 
+    /// Tells the weights that an engine has loaded from those of others.
+    pub(crate) fn label_of(&self, worker: WorkerId) -> Box<str> {
+        let holding = self.holdings.get(&worker);
+        let label = holding.and_then(|holding| {
+            let loaded = holding.loading.as_ref().or(holding.held.as_ref())?;
+            let (lineage, version) = (loaded.lineage, loaded.version);
+            Some(format!("{lineage}.{version} of {}", holding.job))
+        });
+        label.unwrap_or_default().into()
+    }
+
     /// Whether a job's trainer drives the updates of its engines.
     pub fn is_driven(&self, job: &str) -> bool {
         self.jobs.get(job).is_some_and(|job| job.driven)

@@ -169,4 +169,60 @@ sglang:prompt_tokens_total{model_name="m"} 20.0
         };
         assert_eq!(reading_of_metrics(text), expected);
     }
+
+    /// With `--dp-size 2 --enable-dp-attention --tp-size 4`.
+    #[test]
+    fn ranks_are_told_apart() {
+        let info = br#"{"max_total_num_tokens":100,"tp_size":4,"dp_size":2,"enable_dp_attention":true,"internal_states":[{"max_total_num_tokens":100},{"max_total_num_tokens":100}]}"#;
+        assert_eq!(ranks_of_server_info(info), BTreeSet::from([0, 1]));
+        let of_one = reading_of_server_info(info).expect("it is SGLang's");
+        assert_eq!(of_one.capacity_tokens, Some(100), "of one rank");
+        for one in [r#"{"dp_size":1}"#, "{}", "Not Found"] {
+            assert_eq!(
+                ranks_of_server_info(one.as_bytes()),
+                BTreeSet::from([0]),
+                "{one}"
+            );
+        }
+        let absurd = ranks_of_server_info(br#"{"dp_size":4294967295}"#);
+        assert_eq!(absurd.len(), RANKS_MAX);
+        // Other numbers of ranks do not matter. The server counts prompts of all ranks together.
+        let text = r#"
+sglang:max_total_num_tokens{dp_rank="0",engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 100.0
+sglang:max_total_num_tokens{dp_rank="1",engine_type="unified",model_name="m",moe_ep_rank="2",pp_rank="0",tp_rank="2"} 100.0
+sglang:num_running_reqs{dp_rank="0",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 2.0
+sglang:num_running_reqs{dp_rank="1",moe_ep_rank="2",pp_rank="0",tp_rank="2"} 3.0
+sglang:num_queue_reqs{dp_rank="1",moe_ep_rank="2",pp_rank="0",tp_rank="2"} 4.0
+sglang:num_used_tokens{dp_rank="0",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 10.0
+sglang:num_used_tokens{dp_rank="1",moe_ep_rank="2",pp_rank="0",tp_rank="2"} 20.0
+sglang:prompt_tokens_total{model_name="m"} 50.0
+"#;
+        let first = EngineReading {
+            capacity_tokens: Some(100),
+            running: Some(2),
+            used_tokens: Some(10),
+            prompt_tokens_total: Some(50),
+            ..EngineReading::default()
+        };
+        let second = EngineReading {
+            running: Some(3),
+            waiting: Some(4),
+            used_tokens: Some(20),
+            ..first
+        };
+        for (rank, expected) in [
+            (0, first),
+            (1, second),
+            (
+                2,
+                EngineReading {
+                    prompt_tokens_total: Some(50),
+                    ..EngineReading::default()
+                },
+            ),
+        ] {
+            let reading = reading_of_metrics(&metrics_of_rank(text, rank));
+            assert_eq!(reading, expected, "{rank}");
+        }
+    }
 }

@@ -28,14 +28,23 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
     .plausible()
 }
 
-/// The lines of `/metrics` that are about one rank.
+/// The lines of `/metrics` that are about one rank, by its number at this address.
 pub fn metrics_of_rank(text: &str, rank: u32) -> String {
-    of_rank(text, "engine", rank)
+    let row = rows_of_ranks(text).into_iter().nth(rank as usize);
+    of_rank(text, "engine", row.unwrap_or(rank))
 }
 
-/// The ranks of data parallelism behind an address, by `/metrics`: each has a cache of its own. A
-/// rank with an address of its own has one row, whatever its number.
+/// The ranks of data parallelism behind an address, by `/metrics`: each has a cache of its own.
+/// They are numbered from 0 at each address, as requests name them. With hybrid load balancing
+/// other addresses have further ranks of the model, and rows have numbers among all of them.
 pub fn ranks_of_metrics(text: &str) -> BTreeSet<u32> {
+    let rows = rows_of_ranks(text);
+    (0..).take(rows.len()).collect()
+}
+
+/// The numbers of the ranks in rows of `/metrics`. A rank with an address of its own has one row,
+/// whatever its number.
+fn rows_of_ranks(text: &str) -> BTreeSet<u32> {
     let rows = samples(text, "vllm:cache_config_info");
     rows.filter_map(|row| row.label("engine")?.parse().ok())
         .collect()
@@ -142,6 +151,29 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
         };
         assert_eq!(reading_of_metrics(&metrics_of_rank(text, 1)), second);
         assert_eq!(reading_of_metrics("<html>"), EngineReading::default());
+    }
+
+    #[test]
+    fn ranks_are_numbered_from_0_at_each_address() {
+        let row = |engine: u32, tokens: u64| {
+            format!(
+                "vllm:cache_config_info{{engine=\"{engine}\",kv_cache_size_tokens=\"{tokens}\"}} 1.0\n\
+                 vllm:num_requests_running{{engine=\"{engine}\"}} {engine}.0\n"
+            )
+        };
+        // The second of two servers with hybrid load balancing.
+        let hybrid = row(10, 1_600) + &row(8, 1_000) + &row(9, 1_200);
+        assert_eq!(ranks_of_metrics(&hybrid), BTreeSet::from([0, 1, 2]));
+        let of_each = [0, 1, 2].map(|rank| {
+            let reading = reading_of_metrics(&metrics_of_rank(&hybrid, rank));
+            (reading.capacity_tokens, reading.running)
+        });
+        let expected = [(1_000, 8), (1_200, 9), (1_600, 10)];
+        assert_eq!(of_each, expected.map(|(tokens, n)| (Some(tokens), Some(n))));
+        // With external load balancing, a rank has an address of its own.
+        let external = row(5, 2_000);
+        assert_eq!(ranks_of_metrics(&external), BTreeSet::from([0]));
+        assert_eq!(metrics_of_rank(&external, 0), external);
     }
 
     #[test]

@@ -28,18 +28,22 @@ async fn reply(request: RawRequest, (status, page): (&str, &str)) {
 }
 
 /// One SGLang server, and a trainer that calls it.
-struct Trainer {
-    fixture: Fixture,
-    engine: RawEngine,
+pub(super) struct Trainer {
+    pub(super) fixture: Fixture,
+    pub(super) engine: RawEngine,
     /// It has calls that begin and end an update in parts.
     has_sessions: bool,
     /// They fail.
-    fails: bool,
+    pub(super) fails: bool,
 }
 
 impl Trainer {
     async fn start(has_sessions: bool) -> Self {
-        let engines = [RawEngine::start().await];
+        Self::at(RawEngine::start().await, has_sessions).await
+    }
+
+    pub(super) async fn at(engine: RawEngine, has_sessions: bool) -> Self {
+        let engines = [engine];
         let fixture = by_hand(EngineChoice::Sglang, &engines).await;
         let [engine] = engines;
         Self {
@@ -51,7 +55,7 @@ impl Trainer {
     }
 
     /// Makes a call. Returns the answer, and what the engine was asked meanwhile.
-    async fn call(&mut self, step: &str, body: Value) -> (Answer, Vec<String>) {
+    pub(super) async fn call(&mut self, step: &str, body: Value) -> (Answer, Vec<String>) {
         let client = self.fixture.client.clone();
         let path_of_call = format!("/api/v1/jobs/math/engine{step}");
         let mut call = tokio::spawn(async move { client.post(&path_of_call, &body).await });
@@ -76,15 +80,15 @@ impl Trainer {
         }
     }
 
-    async fn asks(&mut self, step: &str, expected: &[&str]) {
+    pub(super) async fn asks(&mut self, step: &str, expected: &[&str]) {
         let (answer, asked) = self.call(step, json!({"names": ["w"]})).await;
         answer.ok();
         assert_eq!(asked, expected, "{step}");
     }
 }
 
-const BUCKET: &str = "/update_weights_from_distributed";
-const PROOF: [&str; 3] = [
+pub(super) const BUCKET: &str = "/update_weights_from_distributed";
+pub(super) const PROOF: [&str; 3] = [
     "/weights_checker",
     "/flush_cache?timeout=30",
     "/continue_generation",

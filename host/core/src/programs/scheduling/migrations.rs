@@ -50,6 +50,7 @@ impl Programs {
                 continue;
             };
             if at == to
+                || !self.share_weights(at, to)
                 || !self.could_hold(entry.program, to)
                 || !self.state.memory.is_at_rest(entry.program)
             {
@@ -129,15 +130,15 @@ impl Programs {
         }
     }
 
-    /// The worker that a program moves to. A program that its destination does not take stays where
-    /// it is, unless its worker is draining.
+    /// The worker that a program moves to. A program that its destination does not take, or whose
+    /// cache would be one of other weights there, stays where it is, unless its worker is draining.
     fn destination(
         &mut self,
         program: ProgramId,
         from: WorkerId,
         to: WorkerId,
     ) -> Option<WorkerId> {
-        if from != to && self.could_take(program, to) {
+        if from != to && self.share_weights(from, to) && self.could_take(program, to) {
             return Some(to);
         }
         self.state.memory.migrations_mut().withdraw(program);

@@ -194,8 +194,10 @@ impl Programs {
             return false;
         };
         let (tokens, copy) = (held.tokens, held.copy.clone());
+        let worker = self.state.workers.get(&place.worker);
+        let is_of_other_weights = worker.is_none_or(|w| w.weights != held.weights);
         let back = self.load_time(tokens);
-        if back > self.prefill_time(tokens) {
+        if is_of_other_weights || back > self.prefill_time(tokens) {
             self.drop_copy(program);
             return false;
         }
@@ -218,11 +220,14 @@ impl Programs {
         bytes: u64,
     ) {
         let moving = self.state.memory.transfer_of(program);
-        if moving.is_none_or(|t| t.direction != Direction::Out) {
+        let moving = moving.filter(|t| t.direction == Direction::Out);
+        let Some(from) = moving.map(|t| t.worker) else {
             // The offload was cancelled meanwhile: the engine's copy is the valid one.
             let copy = copy.into();
             return self.command(ProgramCommand::DropCopy { program, copy });
-        }
+        };
+        let worker = self.state.workers.get(&from);
+        let weights = worker.and_then(|w| w.weights.clone());
         self.end_transfer(program);
         self.state.counters.offloads += 1;
         let since = self.state.now;
@@ -239,6 +244,7 @@ impl Programs {
             tokens,
             bytes,
             since,
+            weights,
         };
         self.state.memory.offloads_mut().hold(program, held);
     }

@@ -174,6 +174,7 @@ impl Programs {
         let fits = |w: &&Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
             w.id != worker
+                && self.share_weights(w.id, worker)
                 && p.context_tokens <= w.context_tokens_max()
                 && self.serves_program(w, p)
                 && self.has_room(w, need)

@@ -119,7 +119,7 @@ impl Notified for Programs {
             Notice::JobRemoved { job } => self.state.estimates.forget_profile(job),
             Notice::ProgramCut { program } => self.program_released(program, true),
             Notice::WorkerFenced { worker, fenced } => self.worker_fenced(*worker, *fenced),
-            Notice::WeightsChanged { worker } => self.weights_changed(*worker),
+            Notice::WeightsChanged { worker, weights } => self.weights_changed(*worker, weights),
             _ => {}
         }
     }

@@ -25,12 +25,20 @@ impl Programs {
         self.ranks_of(worker).map(|w| w.id).collect()
     }
 
-    /// A rank that comes later gets no steps either.
-    pub(super) fn fence_like_its_endpoint(&mut self, worker: WorkerId) {
-        let fenced = self.ranks_of(worker).any(|w| w.fenced);
+    /// A rank that comes, or comes back, has the weights of the others, and gets no steps if they
+    /// get none.
+    pub(super) fn join_endpoint(&mut self, worker: WorkerId) {
+        let other = self.ranks_of(worker).find(|w| w.id != worker);
+        let other = other.map(|w| (w.fenced, w.weights.clone()));
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            w.fenced = fenced;
+            (w.fenced, w.weights) = other.unwrap_or_default();
         }
+    }
+
+    /// Whether caches of one engine can be used at another.
+    pub(crate) fn share_weights(&self, a: WorkerId, b: WorkerId) -> bool {
+        let weights = |worker: WorkerId| Some(&self.state.workers.get(&worker)?.weights);
+        weights(a) == weights(b)
     }
 
     /// Records whether the weights of an engine let it take steps.
@@ -46,10 +54,13 @@ impl Programs {
     }
 
     /// The engine has other weights: caches that it had are gone, and copies of them are useless.
-    pub(super) fn weights_changed(&mut self, worker: WorkerId) {
+    pub(super) fn weights_changed(&mut self, worker: WorkerId, weights: &str) {
         for worker in self.rank_ids(worker) {
-            self.forget_reuse(worker);
+            if let Some(w) = self.state.workers.get_mut(&worker) {
+                w.weights = Some(weights.into());
+            }
             self.vacate(worker);
+            self.forget_reuse(worker);
             self.end_moves_of(worker);
             self.end_transfers_of(worker);
             let copied = self.state.live.values();

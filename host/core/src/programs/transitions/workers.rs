@@ -19,6 +19,7 @@ impl Programs {
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
+                self.join_endpoint(worker);
                 self.notices.push_back(Notice::WorkersChanged);
                 // The worker is registered again, whatever its state was before it was removed.
                 self.worker_state_set(worker, WorkerState::Active);
@@ -30,7 +31,7 @@ impl Programs {
         self.state
             .workers
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
-        self.fence_like_its_endpoint(worker);
+        self.join_endpoint(worker);
         self.notices.push_back(Notice::WorkersChanged);
         self.forget_reuse(worker);
         self.account_worker(worker);
@@ -104,6 +105,8 @@ impl Programs {
             return;
         };
         w.health = Health::Lost;
+        // It may be another process once it answers again.
+        w.weights = None;
         self.notices.push_back(Notice::WorkersChanged);
         w.ledger.set_untracked(0);
         w.speeds.remember();
