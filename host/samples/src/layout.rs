@@ -89,7 +89,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The tables match each other and the tokens, all of which belong to a sequence.
+    /// The tables match each other, and each token belongs to a sequence.
     fn check(&self) -> Result<(), BatchError> {
         let tokens = self.starts.last().copied().unwrap_or_default();
         let is_ascending = self.starts.first() == Some(&0) && self.starts.is_sorted();
@@ -160,7 +160,7 @@ fn within(bytes: &[u8], range: Range<usize>) -> &[u8] {
     bytes.get(range).unwrap_or_default()
 }
 
-/// Adds a sequence to a digest: docs/training.md says of which bytes.
+/// Adds the bytes of a sequence to a digest, in the order of docs/training.md.
 pub(crate) fn hash_sequence(
     hash: &mut Sha256,
     ids: &[u8],

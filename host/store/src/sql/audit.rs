@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 
-use super::sizes::Sizes;
 use super::table::table;
 use super::{Cells, Engine, SqlStore, Statement, TableRow as _, Work as _, direction};
 use crate::{AUDIT_ROW_BYTES, Audit, AuditPage, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
@@ -37,18 +36,8 @@ table! {
 
 const NEWEST: &str = "SELECT coalesce(max(id), 0) AS id FROM audit";
 
-/// 256 bytes are for the other columns and the indexes.
-const SIZES: &str = "SELECT id AS place, CAST(octet_length(before) + octet_length(after) \
-     + octet_length(target) + 256 AS BIGINT) AS bytes \
-     FROM audit WHERE id > $1 AND id <= $2 ORDER BY id DESC";
-
 const PRUNE: &str = "DELETE FROM audit WHERE id IN \
      (SELECT id FROM audit WHERE id <= $1 ORDER BY id LIMIT $2)";
-
-/// Sizes of the log's rows.
-pub(super) fn sizes() -> Sizes {
-    Sizes::new(AuditRow::TABLE, SIZES)
-}
 
 #[async_trait]
 impl<E: Engine> Audit for SqlStore<E> {

@@ -21,18 +21,6 @@ const PROGRAMS: &str = "DELETE FROM programs WHERE (tenant, program) IN \
 const NEEDED: &str = "SELECT (SELECT max(seq) FROM snapshots) AS recoverable, \
      (SELECT min(seq) FROM sinks) AS passed";
 
-/// 256 bytes are for the other columns and the indexes.
-const SIZES: &str = "SELECT seq AS place, CAST(sum(bytes) AS BIGINT) AS bytes FROM \
-     (SELECT seq, octet_length(body) + 256 AS bytes FROM events WHERE seq > $1 AND seq <= $2 \
-      UNION ALL \
-      SELECT seq, octet_length(why) + 256 AS bytes FROM decisions WHERE seq > $1 AND seq <= $2) \
-     AS sized GROUP BY seq ORDER BY seq DESC";
-
-/// Sizes of events with their decisions.
-pub(super) fn sizes() -> Sizes {
-    Sizes::new("events", SIZES)
-}
-
 /// The event up to which the journal exceeds its limit in bytes.
 pub(super) async fn beyond_bytes(
     engine: &impl Engine,

@@ -10,6 +10,18 @@ use crate::StoreError;
 /// so that a complete stretch is measured once.
 const STRETCH: u64 = 1_000;
 
+/// Of events with their decisions; 256 bytes are for the other columns and the indexes.
+const EVENTS: &str = "SELECT seq AS place, CAST(sum(bytes) AS BIGINT) AS bytes FROM \
+     (SELECT seq, octet_length(body) + 256 AS bytes FROM events WHERE seq > $1 AND seq <= $2 \
+      UNION ALL \
+      SELECT seq, octet_length(why) + 256 AS bytes FROM decisions WHERE seq > $1 AND seq <= $2) \
+     AS sized GROUP BY seq ORDER BY seq DESC";
+
+/// Of the rows of the audit log, counted in the same way.
+const AUDIT: &str = "SELECT id AS place, CAST(octet_length(before) + octet_length(after) \
+     + octet_length(target) + 256 AS BIGINT) AS bytes \
+     FROM audit WHERE id > $1 AND id <= $2 ORDER BY id DESC";
+
 /// Measures the rows of a table.
 #[derive(Debug)]
 pub(super) struct Sizes {
@@ -22,8 +34,17 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Nothing is measured yet.
-    pub(super) fn new(table: &'static str, sql: &'static str) -> Self {
+    /// Of events with their decisions.
+    pub(super) fn of_journal() -> Self {
+        Self::new("events", EVENTS)
+    }
+
+    /// Of the audit log.
+    pub(super) fn of_audit() -> Self {
+        Self::new("audit", AUDIT)
+    }
+
+    fn new(table: &'static str, sql: &'static str) -> Self {
         Self {
             table,
             sql,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::doubts::{Doubts, Unsure};
 use super::sizes::Sizes;
-use super::{Engine, audit, head, retention};
+use super::{Engine, head};
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{About, Condition, Store, StoreError};
@@ -49,8 +49,8 @@ impl<E: Engine> SqlStore<E> {
             doubts: Doubts::default(),
             unsure: Unsure::default(),
             blobs,
-            journal_sizes: retention::sizes(),
-            audit_sizes: audit::sizes(),
+            journal_sizes: Sizes::of_journal(),
+            audit_sizes: Sizes::of_audit(),
         }
     }
 
