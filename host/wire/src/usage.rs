@@ -150,12 +150,17 @@ impl StreamUsage {
         self.reported().output_tokens
     }
 
-    /// Whether the answer with this many requested outputs is complete: the engine has announced
-    /// its end, or how each output ended.
+    /// Whether the answer with this many requested outputs is complete: the engine has said how each
+    /// output ended. Proxies announce the end of answers that broke off, so that announcement only
+    /// counts for engines that never say how outputs end.
     pub fn is_complete(&self, outputs: u64) -> bool {
         let metas = self.metas.values().filter(|meta| meta.has_ended()).count();
         let ended = self.ended.len().max(metas) as u64;
-        self.is_over || ended >= outputs.clamp(1, OUTPUTS_MAX as u64)
+        let says_no_ends = ended == 0
+            && outputs <= 1
+            && self.endpoint != Endpoint::Responses
+            && self.output_tokens_seen() > 0;
+        ended >= outputs.clamp(1, OUTPUTS_MAX as u64) || (self.is_over && says_no_ends)
     }
 
     /// Whether the engine has announced the end.
@@ -228,7 +233,10 @@ impl StreamUsage {
     fn take_response(&mut self, reply: &Reply<'_>) {
         if self.endpoint == Endpoint::Responses {
             self.usage.update(&reply.response.0.usage.0);
-            let finish = reply.finish_of_response();
+            let finish = reply.finish_of_response().or(match reply.kind {
+                Kind::ResponseOver(finish) => Some(finish),
+                _ => None,
+            });
             self.finish = self.finish.max(finish);
             self.ended.extend(finish.map(|_| 0));
         }

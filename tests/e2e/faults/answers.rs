@@ -80,6 +80,7 @@ fn ends() -> Vec<(String, u32, bool)> {
             false,
         ),
         (whole.clone(), 2, false),
+        (format!("{whole}data: [DONE]\n\n"), 2, false),
         (two[..two.len() - 3].to_owned(), 2, false),
         (format!("{whole}{}\n\n", delta(1, "null")), 2, false),
     ]

@@ -6,7 +6,9 @@
 
 use super::capture::capture_of;
 use super::captured::captured;
-use super::cause::{BusyAnswer, Cause, in_words, is_down, may_turn_away, refusal_of, turned_away};
+use super::cause::{
+    BusyAnswer, Cause, in_words, is_down, is_error, may_turn_away, refusal_of, turned_away,
+};
 use super::first_event::first_event;
 use super::gathered::{Gathered, gather};
 use super::generate::Call;
@@ -179,6 +181,12 @@ async fn exchange(
 ) -> Result<Answer, Cause> {
     let response = send(call, dispatch, request).await?;
     let (parts, body) = response.into_parts();
+    if parts.status.is_informational() {
+        let status = parts.status;
+        return Err(
+            format!("the engine answered {status}, which is no answer to a request").into(),
+        );
+    }
     if may_turn_away(parts.status) {
         let body = refusal_of(body).await;
         return match turned_away(call, dispatch, &parts, &body) {
@@ -233,7 +241,10 @@ async fn begun_stream(
 fn is_stream(parts: &Parts) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+    kind.is_some_and(|kind| {
+        let name = kind.split(';').next().unwrap_or_default().trim();
+        name.eq_ignore_ascii_case("text/event-stream")
+    })
 }
 
 /// Requests the rest of an interrupted response from an engine.
@@ -351,6 +362,16 @@ pub(super) async fn whole(
     body: Bytes,
     mut guard: StepGuard,
 ) -> Response<Body> {
+    if parts.status.is_success() && is_error(&body) {
+        let mut failed = parts.clone();
+        failed.status = StatusCode::BAD_GATEWAY;
+        let words = in_words(&body);
+        guard.failed(&format!(
+            "the engine answered {} with an error{words}",
+            parts.status
+        ));
+        return respond(call, &failed, body);
+    }
     if parts.status.is_success() {
         let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
         return answered(call, parts, body, usage, guard).await;

@@ -6,6 +6,8 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, StatusCode, header};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use treadle_core::{Event, ProgramEvent};
@@ -114,6 +116,29 @@ pub(super) fn in_words(body: &[u8]) -> String {
     }
 }
 
+/// Whether a body has an error and no answer, as proxies send it with any status.
+pub(super) fn is_error(body: &[u8]) -> bool {
+    /// Fields of answers.
+    const ANSWERS: [&str; 6] = [
+        "choices",
+        "content",
+        "output",
+        "output_ids",
+        "text",
+        "token_ids",
+    ];
+    if body.len() > REFUSAL_BYTES_MAX {
+        return false;
+    }
+    let fields: Option<BTreeMap<&str, &RawValue>> = serde_json::from_slice(body).ok();
+    fields.is_some_and(|fields| {
+        let has_error = fields
+            .get("error")
+            .is_some_and(|error| error.get() != "null");
+        has_error && !ANSWERS.iter().any(|answer| fields.contains_key(answer))
+    })
+}
+
 /// Reports an engine as down before the failure, so that the scheduler does not choose it again.
 pub(super) fn is_down(call: &Call, dispatch: &Dispatch, cause: &str) {
     call.client.event(Event::Program(ProgramEvent::WorkerLost {
@@ -126,4 +151,26 @@ fn wait_of(headers: &HeaderMap) -> Option<Duration> {
     headers
         .contains_key(header::RETRY_AFTER)
         .then(|| retry_after(headers).max(BUSY_GUESS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_no_answer_whatever_its_status() {
+        for (body, expected) in [
+            (r#"{"error":{"message":"CUDA error"}}"#, true),
+            (r#"{"error":"CUDA error"}"#, true),
+            (r#"{"error":null}"#, false),
+            (r#"{"error":{"message":"cut"},"choices":[]}"#, false),
+            (
+                r#"{"status":"failed","error":{"code":"x"},"output":[]}"#,
+                false,
+            ),
+            ("error", false),
+        ] {
+            assert_eq!(is_error(body.as_bytes()), expected, "{body}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::json;
 use treadle_wire::SseScanner;
 
 /// Most bytes of a stream that are held back. A longer event starts the answer; further comments
@@ -111,11 +112,20 @@ fn refusal_of(event: &[u8]) -> Option<(u16, Bytes)> {
         object: serde_json::Value,
         #[serde(default)]
         code: serde_json::Value,
+        /// SGLang's own API ends a request that it has no room for as aborted.
+        #[serde(default)]
+        meta_info: serde_json::Value,
     }
     if event.len() > HELD_BYTES_MAX {
         return None;
     }
     let told: WithError = serde_json::from_slice(event).ok()?;
+    let ended = &told.meta_info["finish_reason"];
+    if ended["type"] == "abort" && ended["status_code"].is_u64() {
+        let code = u16::try_from(ended["status_code"].as_u64()?).ok()?;
+        let error = json!({"error": {"message": ended["message"], "code": code}});
+        return Some((code, error.to_string().into()));
+    }
     let code = if told.error.is_object() {
         &told.error["code"]
     } else {
@@ -263,6 +273,14 @@ mod tests {
             (
                 r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#,
                 Some(503),
+            ),
+            (
+                r#"{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"The request queue is full.","status_code":503}}}"#,
+                Some(503),
+            ),
+            (
+                r#"{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"stopped"}}}"#,
+                None,
             ),
             (r#"{"error":{"message":"m"}}"#, None),
             (r#"{"error":null,"code":503}"#, None),

@@ -16,6 +16,7 @@ use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
+use memchr::memmem;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -138,17 +139,28 @@ impl Kept {
 impl StepStream {
     /// Parses the bytes, then queues them for the client.
     fn take(&mut self, data: Bytes) {
-        let data = match self.read(data) {
+        let mut data = match self.read(data) {
             Ok(data) => data,
             Err(error) => {
                 return self.break_off(&format!("the engine sent no valid event stream: {error}"));
             }
         };
+        let is_cut_short = self.is_over() && !self.is_complete();
+        if is_cut_short {
+            // Clients take this for the end of a complete answer.
+            data.truncate(memmem::rfind(&data, b"data:").unwrap_or(0));
+        }
         if let Some(kept) = &mut self.kept {
             kept.add(&data);
         }
         self.pending.push_back(data);
         self.report_progress();
+        if is_cut_short {
+            let outputs = self.outputs.max(1);
+            return self.break_off(&format!(
+                "the engine ended its stream although not each of {outputs} outputs had ended"
+            ));
+        }
         if self.is_over() {
             self.finish();
         }
@@ -181,6 +193,11 @@ impl StepStream {
     /// Whether the engine has sent its final event.
     fn is_over(&self) -> bool {
         self.scanner.saw_done() || self.usage.is_over()
+    }
+
+    /// Whether the answer is complete, or is an error.
+    fn is_complete(&self) -> bool {
+        self.usage.error().is_some() || self.usage.is_complete(self.outputs)
     }
 
     /// Drops the engine's request, if the scheduler wants that and the rest can be requested later.
@@ -295,11 +312,8 @@ impl StepStream {
             return;
         }
         self.take_last_event();
-        if self.usage.error().is_some() {
-            return self.finish();
-        }
         let is_unknown = broke.is_none() && self.scanner.saw_unread();
-        if self.is_over() || self.usage.is_complete(self.outputs) || is_unknown {
+        if self.is_complete() || is_unknown {
             self.finish();
         } else {
             self.break_off(broke.unwrap_or("the engine ended its stream in the middle"));

@@ -3,6 +3,16 @@
 
 use memchr::{memchr, memchr2};
 
+/// Types of events that end an answer.
+const ENDS: [&[u8]; 6] = [
+    b"\"message_stop\"",
+    b"\"error\"",
+    b"\"response.completed\"",
+    b"\"response.incomplete\"",
+    b"\"response.failed\"",
+    b"\"response.cancelled\"",
+];
+
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FastScan {
@@ -40,9 +50,7 @@ pub(super) fn fast_scan(event: &[u8]) -> FastScan {
             {
                 return FastScan::NeedsParse;
             }
-            b"type" | b"object"
-                if value.starts_with(b"\"message_stop\"") || value.starts_with(b"\"error\"") =>
-            {
+            b"type" | b"object" if ENDS.iter().any(|end| value.starts_with(end)) => {
                 return FastScan::NeedsParse;
             }
             b"content" | b"reasoning_content" | b"reasoning" | b"text" | b"thinking"

@@ -122,6 +122,8 @@ pub(super) enum Kind {
     Other,
     /// The last event of Anthropic's streams.
     MessageStop,
+    /// The last event of a stream of `/v1/responses`.
+    ResponseOver(Finish),
     /// An error.
     Error,
 }
@@ -130,6 +132,9 @@ impl Lenient<'_> for Kind {
     fn of_text(text: &str) -> Self {
         match text {
             "message_stop" => Kind::MessageStop,
+            "response.completed" => Kind::ResponseOver(Finish::Stop),
+            "response.incomplete" => Kind::ResponseOver(Finish::Length),
+            "response.failed" | "response.cancelled" => Kind::ResponseOver(Finish::Abort),
             "error" => Kind::Error,
             _ => Kind::Other,
         }

@@ -1,7 +1,7 @@
 //! Replies as the engines send them.
 
 use super::*;
-use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};
+use Endpoint::{ChatCompletions, Completions, Messages, Responses, SglangGenerate, VllmGenerate};
 use proptest::prelude::*;
 use treadle_model::TOKENS_MAX;
 
@@ -317,14 +317,51 @@ fn an_answer_is_complete_with_the_end_of_each_output() {
         format!(r#"{{"index":{index},"meta_info":{{"finish_reason":{reason}}}}}"#)
     };
     let length = r#"{"type":"length"}"#;
+    let more = r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#;
     for (endpoint, events, outputs, complete) in [
         (ChatCompletions, vec![stop(0)], 1, true),
         (ChatCompletions, vec![stop(0)], 0, true),
         (ChatCompletions, vec![stop(0)], 2, false),
         (ChatCompletions, vec![stop(0), stop(0)], 2, false),
         (ChatCompletions, vec![stop(1), stop(0)], 2, true),
-        (ChatCompletions, vec!["[DONE]".into()], 2, true),
-        (ChatCompletions, vec![" [DONE] ".into()], 2, true),
+        (ChatCompletions, vec!["[DONE]".into()], 1, false),
+        (ChatCompletions, vec![stop(0), "[DONE]".into()], 2, false),
+        (
+            ChatCompletions,
+            vec![more.into(), " [DONE] ".into()],
+            1,
+            true,
+        ),
+        (
+            ChatCompletions,
+            vec![more.into(), "[DONE]".into()],
+            2,
+            false,
+        ),
+        (
+            Responses,
+            vec![
+                r#"{"type":"response.output_text.delta","delta":"a"}"#.into(),
+                "[DONE]".into(),
+            ],
+            1,
+            false,
+        ),
+        (
+            Responses,
+            vec![
+                r#"{"type":"response.completed","response":{"status":"completed","usage":null}}"#
+                    .into(),
+            ],
+            1,
+            true,
+        ),
+        (
+            Responses,
+            vec![r#"{"type":"response.completed","response":{}}"#.into()],
+            1,
+            true,
+        ),
         (
             Completions,
             vec![r#"{"choices":[{"finish_reason":"stop"},{"finish_reason":"length"}]}"#.into()],
@@ -351,7 +388,12 @@ fn an_answer_is_complete_with_the_end_of_each_output() {
             1,
             true,
         ),
-        (Messages, vec![r#"{"type":"message_stop"}"#.into()], 1, true),
+        (
+            Messages,
+            vec![r#"{"type":"message_stop"}"#.into()],
+            1,
+            false,
+        ),
         (
             Messages,
             vec![r#"{"type":"message_start","message":{"stop_reason":null}}"#.into()],
