@@ -114,7 +114,10 @@ impl Daemon {
         let path = format!("{ACTIONS}/{action}?wait_s=60");
         let ended = self.client.get(&path).await.ok();
         assert_eq!(ended["outcome"]["code"], 0, "{ended}");
-        ended["output"]["text"].as_str().expect("text").to_owned()
+        ended["output"]["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// When a sandbox expires by the daemon's wall clock, in seconds since 1970.
