@@ -5,9 +5,11 @@
 //! requests of other sites' pages and of proxies are recognised by their headers and refused.
 
 use super::scope::Scope;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use std::net::IpAddr;
 use treadle_config::{AnonymousScope, Config};
+use treadle_trust::port_of;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Headers that proxies add, beside those that begin with [`FORWARDED_START`].
@@ -98,7 +100,8 @@ impl Anonymous {
         }
         let is_local_page = |origin: &str| {
             let origin = origin.parse::<Uri>();
-            origin.is_ok_and(|origin| origin.host().is_some_and(|host| is_loopback(bare(host))))
+            let is_local = |at: &Authority| is_loopback(bare(at.host())) && port_of(at).is_ok();
+            origin.is_ok_and(|origin| origin.authority().is_some_and(is_local))
         };
         let site = HeaderName::from_static("sec-fetch-site");
         let is_local = all(header::ORIGIN, is_local_page) && all(site, |site| site != "cross-site");
@@ -227,6 +230,9 @@ mod tests {
             ("origin", "http://gpu-box:8300"),
             ("origin", "null"),
             ("origin", "http://ü"),
+            ("origin", "http://127.0.0.1:8300.evil"),
+            ("origin", "http://[::1].evil.com"),
+            ("origin", "http://localhost:99999"),
             ("sec-fetch-site", "cross-site"),
         ] {
             let why = objected(&[("host", "127.0.0.1:8300"), bad]);

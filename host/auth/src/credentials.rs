@@ -3,13 +3,22 @@
 //! The console has its token in a cookie that scripts can't read. It only counts for requests of
 //! the daemon's own pages, and only if no header has another token.
 
-use super::secret::SECRET_START;
+use super::secret::{SECRET_START, is_held_in};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 /// Header in which clients of Anthropic's interface send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Header in which clients of Azure's interface send their key.
+const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+/// Base64, padded or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 /// Header by which an admin of the whole daemon chooses the tenant to act in.
 pub const TENANT_HEADER: HeaderName = HeaderName::from_static("x-treadle-tenant");
 
@@ -36,6 +45,8 @@ pub enum Credential {
     Jwt(String),
     /// A secret or a JWT from the console's cookie.
     Session(Box<Credential>),
+    /// A secret of treadle in a form that is not understood.
+    Unclear,
     /// More than one of these.
     Several,
 }
@@ -45,13 +56,13 @@ pub enum Credential {
 pub fn take(headers: &mut HeaderMap, takes_jwt: bool) -> Credential {
     let from_cookie = take_cookie(headers);
     let mut found = Credential::None;
-    for name in [header::AUTHORIZATION, API_KEY] {
+    for name in [header::AUTHORIZATION, API_KEY, AZURE_KEY] {
         if !headers.contains_key(&name) {
             continue;
         }
         let values = headers.get_all(&name).iter();
         let own: Vec<Credential> = values
-            .filter_map(|value| read(value.to_str().ok()?, takes_jwt))
+            .filter_map(|value| read(&String::from_utf8_lossy(value.as_bytes()), takes_jwt))
             .collect();
         if own.is_empty() {
             continue;
@@ -155,16 +166,24 @@ pub fn is_of_own_page(headers: &HeaderMap) -> bool {
 /// The kind of a header's value or a bare token.
 pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     let value = value.trim();
-    let password;
-    let text = match value.split_once(' ') {
+    let mut pair = String::new();
+    let text = match value.split_once([' ', '\t']) {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
         // Clients that have nothing but a URL send what it has before the host.
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
-            password = password_in(rest.trim())?;
-            &password
+            pair = pair_in(rest.trim()).unwrap_or_default();
+            secret_of(&pair)
         }
         _ => value,
     };
+    if is_held_in(value.as_bytes()) || is_held_in(pair.as_bytes()) {
+        let is_whole = text.starts_with(SECRET_START) && !text.contains([' ', '\t', ',', ';']);
+        return Some(if is_whole {
+            Credential::Secret(text.to_owned())
+        } else {
+            Credential::Unclear
+        });
+    }
     if text.starts_with(SECRET_START) {
         return Some(Credential::Secret(text.to_owned()));
     }
@@ -173,11 +192,21 @@ pub(crate) fn read(value: &str, takes_jwt: bool) -> Option<Credential> {
     (takes_jwt && is_jwt).then(|| Credential::Jwt(text.to_owned()))
 }
 
-/// The password of HTTP's basic authentication.
-fn password_in(pair: &str) -> Option<String> {
-    let pair = String::from_utf8(STANDARD.decode(pair).ok()?).ok()?;
-    pair.split_once(':')
-        .map(|(_, password)| password.to_owned())
+/// User and password of HTTP's basic authentication, in either alphabet of base64.
+fn pair_in(encoded: &str) -> Option<String> {
+    let encoded = encoded.replace('-', "+").replace('_', "/");
+    let pair = BASE64.decode(encoded).ok()?;
+    Some(String::from_utf8_lossy(&pair).into_owned())
+}
+
+/// The password of a pair, or its user if only that is a secret or not empty.
+fn secret_of(pair: &str) -> &str {
+    let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
+    let is_secret = |part: &str| part.starts_with(SECRET_START);
+    if password.is_empty() || (is_secret(user) && !is_secret(password)) {
+        return user;
+    }
+    password
 }
 
 #[cfg(test)]
@@ -201,7 +230,12 @@ mod tests {
             ("authorization", "bearer  tr_1 "),
             ("authorization", "tr_1"),
             ("x-api-key", "tr_1"),
+            ("api-key", "tr_1"),
+            ("authorization", "Bearer\ttr_1"),
             ("authorization", "Basic dHJlYWRsZTp0cl8x"),
+            ("authorization", "Basic dHJfMTo="),
+            ("authorization", "Basic dHJfMTo"),
+            ("authorization", "basic\tdHJfMQ=="),
         ] {
             assert_eq!(taken(&[header], false), (secret.clone(), 0), "{header:?}");
         }
@@ -209,7 +243,8 @@ mod tests {
             "EMPTY",
             "Bearer sk-123",
             "Bearer none",
-            "Basic dHJfMQ==",
+            "Basic c2stMTp4",
+            "Basic ?",
             "",
         ] {
             let kept = taken(&[("authorization", key)], true);
@@ -221,6 +256,35 @@ mod tests {
         assert_eq!(taken(&twice, false), (secret, 0));
         let two = [("authorization", "tr_1"), ("authorization", "tr_2")];
         assert_eq!(taken(&two, false), (Credential::Several, 0));
+    }
+
+    #[test]
+    fn a_secret_in_an_odd_form_is_no_key_of_another() {
+        let secret = format!("tr_{}", "0a".repeat(32));
+        let encoded = BASE64.encode(format!("x {secret}:"));
+        for value in [
+            format!("Token {secret}"),
+            format!("ApiKey {secret}"),
+            format!("Bearer \"{secret}\""),
+            format!("Bearer Bearer {secret}"),
+            format!("Bearer sk-x, Bearer {secret}"),
+            format!("Bearer {secret}, Bearer sk-x"),
+            format!("sk-x{secret}"),
+            format!("\u{e4} {secret}"),
+            format!("Basic {secret}"),
+            format!("Basic {encoded}"),
+        ] {
+            for name in ["authorization", "x-api-key", "api-key"] {
+                let mut headers = HeaderMap::new();
+                let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+                headers.append(name, value);
+                assert_eq!(take(&mut headers, true), Credential::Unclear);
+                assert!(headers.is_empty());
+            }
+        }
+        let bearer = format!("Bearer {secret}");
+        let taken = taken(&[("authorization", bearer.as_str())], false);
+        assert_eq!(taken, (Credential::Secret(secret), 0));
     }
 
     #[test]

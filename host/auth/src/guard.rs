@@ -194,6 +194,11 @@ async fn of_credential(auth: &Auth, credential: Credential) -> Result<Arc<Princi
             ErrorCode::TokenInvalid,
             "the request carries two different tokens; send one",
         )),
+        Credential::Unclear => Err(ErrorBody::new(
+            ErrorCode::TokenInvalid,
+            "the request has a token of treadle in a form that is not understood; send it as \
+             `Authorization: Bearer tr_...`",
+        )),
         Credential::None | Credential::Session(_) => Err(ErrorBody::new(
             ErrorCode::TokenInvalid,
             "this is not a token; tokens begin with `tr_`, and `treadle access tokens create` \

@@ -36,6 +36,15 @@ pub fn new_challenge() -> Result<String, NoRandomness> {
     random_hex::<SECRET_BYTES>()
 }
 
+/// Whether a text holds a secret, in whatever form.
+pub fn is_held_in(text: &[u8]) -> bool {
+    let start = SECRET_START.len();
+    text.windows(start + 2 * SECRET_BYTES).any(|part| {
+        part[..start].eq_ignore_ascii_case(SECRET_START.as_bytes())
+            && part[start..].iter().all(u8::is_ascii_hexdigit)
+    })
+}
+
 fn random_hex<const N: usize>() -> Result<String, NoRandomness> {
     let mut bytes = [0; N];
     SystemRandom::new()
@@ -71,6 +80,13 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(one.len(), 67);
         assert!(one.starts_with("tr_"));
+        let within = format!("x {} y", two.to_uppercase());
+        for held in [&one, &within] {
+            assert!(is_held_in(held.as_bytes()), "{held}");
+        }
+        for other in ["", "tr_1", &one[1..], &one[..66]] {
+            assert!(!is_held_in(other.as_bytes()), "{other}");
+        }
         assert_ne!(hash(&one), hash(&two));
         assert_eq!(hash("abc")[..4], [0xba, 0x78, 0x16, 0xbf]);
     }

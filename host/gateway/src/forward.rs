@@ -1,7 +1,7 @@
 //! Requests that need no placement: they go to any responding engine with their model.
 
 use super::GatewayState;
-use super::headers::for_engines;
+use super::headers::{for_engines, query_for_engines};
 use super::model_names::{models_of, not_found};
 use super::request::{PARSE_INLINE_BYTES_MAX, body_limits};
 use axum::body::Body;
@@ -25,20 +25,19 @@ pub(crate) struct Forward {
     /// Its headers for engines.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Its query, with the question mark.
+    /// Its query for engines, with the question mark.
     pub(crate) query: String,
     _room: InUse<2>,
 }
 
-/// Forwards a request for a page of an engine's, path and query included, to the healthy worker with
-/// the fewest running steps.
+/// Forwards a request for a page of an engine's to the healthy worker with the fewest running steps.
 pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let target = parts.uri.path_and_query().map_or("/", |p| p.as_str());
+    let target = format!("{}{}", parts.uri.path(), query_for_engines(&parts.uri));
     let answer = async {
         let headers = headers_of(&app, &parts, &*crate::principal_of(&parts)?);
         let engine = engine_with(&app, None).await?;
-        ask(&app, &engine, Method::GET, target, &headers, Bytes::new()).await
+        ask(&app, &engine, Method::GET, &target, &headers, Bytes::new()).await
     };
     respond(answer.await)
 }
@@ -79,12 +78,11 @@ impl Forward {
         let is_alone = principal.is_alone();
         head.foreign.check(&app.pass_fields, is_alone)?;
         head.media.check(&app.pass_fields, is_alone, public_host)?;
-        let query = parts.uri.query();
         Ok(Self {
             model: head.model,
             headers: headers_of(app, &parts, &principal),
             body,
-            query: query.map_or(String::new(), |query| format!("?{query}")),
+            query: query_for_engines(&parts.uri),
             _room: room,
         })
     }

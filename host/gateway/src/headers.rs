@@ -1,8 +1,9 @@
-//! Filters the headers that reach engines. Engines and routers in front of them accept control
+//! Filters the headers and queries that reach engines. Engines and routers in front of them accept control
 //! headers from any client: rank, worker, cache, logging. So a header passes only if it is listed
 //! here or allowed by the operator.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
+use treadle_auth::secret;
 
 /// Headers that pass, in byte order.
 const PASSING: &[&str] = &[
@@ -22,6 +23,8 @@ const PASSING: &[&str] = &[
     "x-api-key",
     "x-request-id",
 ];
+/// Parameters of queries that pass: versions of APIs.
+const PASSING_IN_QUERY: &[&str] = &["api-version", "beta"];
 /// Prefix of headers in `engines.pass_fields`.
 const NAMED: &str = "header:";
 /// Headers that control engines and routers: with several tenants they never pass.
@@ -58,11 +61,29 @@ pub(crate) fn for_engines(
 ) -> HeaderMap {
     let mut kept = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        if passes(name.as_str(), passed, tenant_is_alone) {
+        let is_kept = passes(name.as_str(), passed, tenant_is_alone);
+        if is_kept && !secret::is_held_in(value.as_bytes()) {
             kept.append(name.clone(), value.clone());
         }
     }
     kept
+}
+
+/// The query for engines, with its question mark; empty if nothing of it passes. Engines read
+/// settings from queries, too.
+pub(crate) fn query_for_engines(uri: &Uri) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let passing = pairs.filter(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((*pair, ""));
+        let is_good = value.bytes().all(is_plain) && !secret::is_held_in(value.as_bytes());
+        is_good && PASSING_IN_QUERY.contains(&name)
+    });
+    let passing = passing.collect::<Vec<_>>().join("&");
+    if passing.is_empty() {
+        return passing;
+    }
+    format!("?{passing}")
 }
 
 fn passes(name: &str, passed: &[String], tenant_is_alone: bool) -> bool {
@@ -126,6 +147,36 @@ mod tests {
         ];
         assert_eq!(kept(&[], true), listed);
         assert_eq!(kept(&["x-team"], true), listed, "that is a field of a body");
+    }
+
+    #[test]
+    fn only_versions_of_apis_pass_in_a_query() {
+        let token = format!("/x?beta=tr_{}", "ab".repeat(32));
+        for (uri, kept) in [
+            ("/x", ""),
+            ("/x?", ""),
+            ("/x?beta=true", "?beta=true"),
+            (
+                "/x?autoload=true&api-version=2024-10-21&chat_template=y&beta=true&api_key=k",
+                "?api-version=2024-10-21&beta=true",
+            ),
+            ("/x?api-version=a%26autoload=1", ""),
+            ("/x?Beta=true&b%65ta=true", ""),
+            (token.as_str(), ""),
+        ] {
+            assert_eq!(query_for_engines(&uri.parse().unwrap()), kept, "{uri}");
+        }
+    }
+
+    #[test]
+    fn no_header_with_a_token_of_treadle_passes() {
+        let mut headers = HeaderMap::new();
+        let value = format!("team tr_{}", "ab".repeat(32));
+        for name in ["user-agent", "openai-project", "x-team"] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let kept = for_engines(&headers, &["header:x-team".to_owned()], true);
+        assert!(kept.is_empty(), "{kept:?}");
     }
 
     #[test]

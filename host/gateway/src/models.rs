@@ -2,6 +2,7 @@
 
 use super::GatewayState;
 use super::forward::{ask, engines, headers_of, respond};
+use super::headers::query_for_engines;
 use super::model_names::not_found;
 use axum::Json;
 use axum::body::Body;
@@ -29,8 +30,7 @@ pub async fn models(State(app): State<Arc<GatewayState>>, request: Request) -> R
     let answer = async {
         let headers = headers_of(&app, &parts, &*crate::principal_of(&parts)?);
         let engines = apart(engines(&app).await?);
-        let query = parts.uri.query();
-        let target = query.map_or(PATH.to_owned(), |query| format!("{PATH}?{query}"));
+        let target = format!("{PATH}{}", query_for_engines(&parts.uri));
         if let [engine] = engines.as_slice() {
             let answer = ask(&app, engine, Method::GET, &target, &headers, Bytes::new());
             return Ok(respond(answer.await));

@@ -91,7 +91,7 @@ pub(crate) fn rewarded(key: &str, reward: f64) -> Result<Event, ErrorBody> {
     let millionths = reward * MILLION;
     if !millionths.is_finite() || millionths.abs() > REWARD_MILLIONTHS_MAX as f64 {
         let most = REWARD_MILLIONTHS_MAX as f64 / MILLION;
-        let message = format!("`reward` is {reward}; send a number from -{most} to {most}");
+        let message = format!("`reward` is {reward:?}; send a number from -{most} to {most}");
         return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("reward"));
     }
     Ok(Event::Program(ProgramEvent::ProgramRewarded {

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use crate::{Refused, Stream, Targets, Trust, UrlError, base_url, note_shortage};
+use crate::{Refused, Stream, Targets, Trust, UrlError, base_url, note_shortage, port_of};
 
 /// Pause after which a silent connection is tested.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl Connector {
     /// What is wrong with it.
     pub async fn admit(&self, url: &str) -> Result<(), ConnectError> {
         let uri: Uri = base_url(url)?.parse().map_err(|_| UrlError::Form)?;
-        let (host, port) = place(&uri).ok_or(UrlError::Form)?;
+        let (host, port) = place(&uri)?;
         let found = tokio::time::timeout(self.0.timeout, self.addresses(host, port)).await;
         match found {
             Ok(Err(ConnectError::Name { .. })) | Err(_) => Ok(()),
@@ -109,7 +109,7 @@ impl Connector {
     }
 
     async fn open(&self, uri: &Uri) -> Result<Stream, ConnectError> {
-        let (host, port) = place(uri).ok_or(UrlError::Form)?;
+        let (host, port) = place(uri)?;
         let mut last = ConnectError::Connect(format!("{host} has no address"));
         for address in self.addresses(host, port).await? {
             match tcp(address).await {
@@ -143,15 +143,16 @@ impl Connector {
 }
 
 /// Host and port of a URL of HTTP.
-fn place(uri: &Uri) -> Option<(&str, u16)> {
+fn place(uri: &Uri) -> Result<(&str, u16), UrlError> {
     let port = match uri.scheme_str() {
         Some("http") => 80,
         Some("https") => 443,
-        _ => return None,
+        _ => return Err(UrlError::Form),
     };
-    let host = uri.host()?;
+    let authority = uri.authority().ok_or(UrlError::Form)?;
+    let host = authority.host();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    Some((bare, uri.port_u16().unwrap_or(port)))
+    Ok((bare, port_of(authority)?.unwrap_or(port)))
 }
 
 async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {

@@ -20,4 +20,4 @@ pub use shortage::{Rarely, note_shortage};
 pub use stream::Stream;
 pub use targets::{Refused, Targets, public_host};
 pub use tls::{Acceptor, TlsError, Trust};
-pub use url::{UrlError, base_url, url_remedy, written};
+pub use url::{UrlError, base_url, port_of, url_remedy, written};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 /// Placeholder for a secret.
 const REDACTED: &str = "[redacted]";
+/// Prefix of treadle's tokens, which may stand in a URL without a user.
+const TOKEN_START: &str = "tr_";
 
 /// A secret, or a URL that may have a password. Printing or serialising it never shows the secret;
 /// only [`Self::reveal`] does.
@@ -52,6 +54,7 @@ fn without_password(url: &str) -> Option<String> {
     let mut shown = format!("{scheme}://");
     if let Some(user) = user {
         match user.split_once(':') {
+            _ if user.starts_with(TOKEN_START) => shown.extend([REDACTED, "@"]),
             Some((name, _)) => shown.extend([name, ":", REDACTED, "@"]),
             None => shown.extend([user, "@"]),
         }
@@ -113,6 +116,8 @@ mod tests {
             ("postgres://h/d", "postgres://h/d"),
             ("postgres://u@h:5432/d", "postgres://u@h:5432/d"),
             ("postgres://u:hunter2@h/d", "postgres://u:[redacted]@h/d"),
+            ("http://tr_1@h", "http://[redacted]@h"),
+            ("http://tr_1:@h", "http://[redacted]@h"),
             ("amqp://u:hunter2@p/@w@h/v", "amqp://u:[redacted]@h/v"),
             (
                 "postgres://h/d?sslmode=verify-full&password=hunter2",

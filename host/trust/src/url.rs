@@ -2,6 +2,7 @@
 
 use crate::Secret;
 use http::Uri;
+use http::uri::Authority;
 
 /// Why a base URL is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -12,6 +13,9 @@ pub enum UrlError {
     /// It has a user or a password.
     #[error("it has a user or a password; remove the part before the @")]
     User,
+    /// Its port does not exist.
+    #[error("its port is not from 1 to 65535")]
+    Port,
     /// It has a path, a query or a fragment.
     #[error("it has more than scheme, host and port; remove the rest")]
     Path,
@@ -30,15 +34,33 @@ pub fn base_url(text: &str) -> Result<&str, UrlError> {
     if authority.as_str().contains('@') {
         return Err(UrlError::User);
     }
-    // A colon without a number behind it is one more thing that readers understand differently.
-    if authority.as_str().ends_with(':') || authority.port_u16() == Some(0) {
-        return Err(UrlError::Form);
-    }
+    port_of(authority)?;
     // The parser drops fragments.
     if text.contains('#') || uri.query().is_some() || !matches!(uri.path(), "" | "/") {
         return Err(UrlError::Path);
     }
     Ok(text.strip_suffix('/').unwrap_or(text))
+}
+
+/// The port that an authority names, if any. The parser takes whatever follows the host, and then
+/// reports no port.
+///
+/// # Errors
+/// What follows the host is no port.
+pub fn port_of(authority: &Authority) -> Result<Option<u16>, UrlError> {
+    let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let rest = place.strip_prefix(authority.host()).unwrap_or(place);
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let digits = rest.strip_prefix(':').ok_or(UrlError::Form)?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(UrlError::Form);
+    }
+    match digits.parse::<u16>() {
+        Ok(0) | Err(_) => Err(UrlError::Port),
+        Ok(port) => Ok(Some(port)),
+    }
 }
 
 /// An invalid base URL for messages: unchanged, unless it may have a password.
@@ -96,7 +118,11 @@ mod tests {
             ("file:///etc/passwd", UrlError::Form),
             ("http://", UrlError::Form),
             ("http://engine:", UrlError::Form),
-            ("http://engine:0", UrlError::Form),
+            ("http://engine:0", UrlError::Port),
+            ("http://engine:65536", UrlError::Port),
+            ("http://[fd00::1]:99999", UrlError::Port),
+            ("http://engine:8000.evil", UrlError::Form),
+            ("http://[::1].evil.com", UrlError::Form),
             ("", UrlError::Form),
             ("http://user@engine:8000", UrlError::User),
             ("http://user:password@engine:8000", UrlError::User),

@@ -29,14 +29,12 @@ async fn a_request_arrives_as_it_was_sent() {
             ("authorization", "Bearer secret"),
             ("x-request-id", "r-1"),
         ];
-        let path = format!("{CHAT}?api-version=2&empty=&e=%20x");
+        let path = format!("{CHAT}?autoload=true&api-version=2&empty=&chat_template=%20x");
         client.send(Method::POST, &path, &headers, body).await
     });
     let request = engine.request().await;
-    assert_eq!(
-        request.line,
-        format!("POST {CHAT}?api-version=2&empty=&e=%20x HTTP/1.1")
-    );
+    let line = format!("POST {CHAT}?api-version=2 HTTP/1.1");
+    assert_eq!(request.line, line);
     assert_eq!(String::from_utf8_lossy(&request.body), body);
     for header in [
         "content-type: application/json; charset=utf-8",

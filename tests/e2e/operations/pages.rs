@@ -148,6 +148,7 @@ async fn rewards_are_kept(client: &Client) {
     for (program, body, code, words) in [
         (&*first, r#"{"reward":"x"}"#, 400, "`reward`: invalid type"),
         (&*first, r#"{"reward":2e9}"#, 400, "`reward` is 2000000000"),
+        (&*first, r#"{"reward":1e300}"#, 400, "`reward` is 1e300;"),
         (&*first, "{}", 400, "`reward` is missing"),
         ("nobody", r#"{"reward":1}"#, 404, "no program `nobody`"),
     ] {

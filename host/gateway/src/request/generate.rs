@@ -12,7 +12,7 @@ use crate::bodies::{PayloadCapture, PayloadWriter};
 use crate::captures::Captures;
 use crate::excerpt::excerpt_of;
 use crate::guard::StepGuard;
-use crate::headers::for_engines;
+use crate::headers::{for_engines, query_for_engines};
 use crate::identity::{Identities, Identity};
 use crate::model_names::not_found;
 use crate::requests::{Registration, RequestIds};
@@ -236,10 +236,7 @@ async fn accept(
     if let Some(responses) = &responses {
         responses.check_program(principal.outside(&identity.program))?;
     }
-    let target = match parts.uri.query() {
-        Some(query) => format!("{}?{query}", endpoint.path()),
-        None => endpoint.path().to_owned(),
-    };
+    let target = format!("{}{}", endpoint.path(), query_for_engines(&parts.uri));
     let arrival = arrival(step, &identity, &head, tenant);
     if app.excerpts.permits(&identity.job) {
         app.excerpts

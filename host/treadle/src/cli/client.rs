@@ -16,7 +16,7 @@ use super::environment;
 use super::error::CliError;
 use super::local_token::{self, Challenge, ChallengeOutcome, LocalToken};
 use treadle_auth::credentials::TENANT_HEADER;
-use treadle_trust::{Trust, url_remedy};
+use treadle_trust::{Secret, Trust, UrlError, port_of, url_remedy};
 
 /// The default address of a daemon.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
@@ -91,6 +91,9 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
     let is_http = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
     let is_base = |uri: &Uri| is_http(uri) && uri.query().is_none();
     match text.parse::<Uri>() {
+        Ok(uri) if uri.authority().map(port_of) == Some(Err(UrlError::Port)) => {
+            Err(UrlError::Port.to_string())
+        }
         Ok(uri) if is_base(&uri) => Ok(text.trim_end_matches('/').to_owned()),
         _ => Err(url_remedy(text)),
     }
@@ -201,7 +204,7 @@ impl Client {
             });
             told?;
             fed.map_err(|error| CliError::Foreign {
-                url: self.url.clone(),
+                url: self.shown_url(),
                 what: error.to_string(),
             })?;
         }
@@ -232,7 +235,7 @@ impl Client {
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, ask);
         answer.await.unwrap_or_else(|_| {
             Err(CliError::Slow {
-                url: self.url.clone(),
+                url: self.shown_url(),
                 seconds: ANSWER_TIMEOUT.as_secs(),
             })
         })
@@ -298,7 +301,7 @@ impl Client {
             ChallengeOutcome::Own => Ok(true),
             ChallengeOutcome::Unknown => Ok(false),
             ChallengeOutcome::Unproven => Err(CliError::Unproven {
-                url: self.url.clone(),
+                url: self.shown_url(),
                 file: token.file.clone(),
             }),
         }
@@ -336,7 +339,7 @@ impl Client {
             .map_err(|error| self.broken(error.to_string()))?
             .to_bytes();
         let foreign = |what: &str| CliError::Foreign {
-            url: self.url.clone(),
+            url: self.shown_url(),
             what: format!("status {} and {what}", status.as_u16()),
         };
         let value: Value = serde_json::from_slice(&body).map_err(|_| foreign("no JSON"))?;
@@ -347,23 +350,28 @@ impl Client {
         match withheld {
             Some(token) if status == StatusCode::UNAUTHORIZED => Err(CliError::Withheld {
                 refusal: refused(status, &value).to_string(),
-                url: self.url.clone(),
+                url: self.shown_url(),
                 file: token.file.clone(),
             }),
             _ => Ok((status, value)),
         }
     }
 
+    /// The URL without its secrets.
+    fn shown_url(&self) -> String {
+        Secret::new(&*self.url).to_string()
+    }
+
     fn broken(&self, cause: String) -> CliError {
         CliError::Broken {
-            url: self.url.clone(),
+            url: self.shown_url(),
             cause,
         }
     }
 
     fn unreachable(&self, cause: String) -> CliError {
         CliError::Unreachable {
-            url: self.url.clone(),
+            url: self.shown_url(),
             cause,
         }
     }
@@ -398,6 +406,22 @@ mod tests {
         assert_eq!(base_url("https://a:1/").as_deref(), Ok("https://a:1"));
         for bad in ["a:1", "ftp://a:1", "http://a:1?x", "", "http://"] {
             assert!(base_url(bad).is_err(), "{bad}");
+        }
+        for bad in ["http://a:0", "http://a:99999"] {
+            assert!(base_url(bad).unwrap_err().contains("65535"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_error_shows_the_secret_of_a_url() {
+        let client = Client::of("http://treadle:tr_1@127.0.0.1:1", Some("t"), None);
+        for error in [
+            client.broken(String::new()),
+            client.unreachable(String::new()),
+        ] {
+            let text = error.to_string();
+            let shown = "http://treadle:[redacted]@127.0.0.1:1";
+            assert!(text.contains(shown) && !text.contains("tr_1"), "{text}");
         }
     }
 

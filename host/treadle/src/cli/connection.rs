@@ -52,7 +52,9 @@ impl Connection {
             .map_err(|error| words(&error))?;
         // Its errors come out of the requests.
         tokio::spawn(connection);
-        let host = HeaderValue::from_str(authority.as_str());
+        // A user and a password before the host are no part of it.
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let host = HeaderValue::from_str(host);
         Ok(Self {
             sender,
             peer,

@@ -15,6 +15,7 @@ use super::error::CliError;
 use super::output::{print_json, print_text};
 use super::settings::Settings;
 use crate::doctor::{DaemonReport, Finding, Grade, Report, RunBy, examine};
+use treadle_trust::Secret;
 
 /// Timeout of the daemon's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ impl DoctorArgs {
         let ca = (!config.tls.ca.is_empty()).then(|| Path::new(&config.tls.ca));
         let daemon_report = ask(&Client::of(&url, self.token.as_deref(), ca)).await;
         let report = Box::pin(examine(&config, &url, &daemon_report)).await;
+        let url = Secret::new(url).to_string();
         let version = daemon_report.version();
         // If no daemon runs this configuration, its findings don't fail the command, except before
         // a start.

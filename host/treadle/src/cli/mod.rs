@@ -44,6 +44,7 @@ mod workers;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
@@ -57,6 +58,7 @@ use treadle_config::Config;
 use treadle_demo::DemoArgs;
 use treadle_engine_sim::EngineSimArgs;
 use treadle_rollouts::sim::SimArgs;
+use treadle_trust::written;
 
 /// A control plane between RL jobs and LLM inference engines.
 #[derive(Parser, Clone, Debug)]
@@ -142,7 +144,10 @@ pub fn main() -> ExitCode {
         }
         _ => {}
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+        hide_secrets(&mut error);
+        error.exit()
+    });
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(cause) => {
@@ -154,6 +159,14 @@ pub fn main() -> ExitCode {
     // Remaining background tasks have nobody to report to.
     runtime.shutdown_background();
     ended(result)
+}
+
+/// Hides what may be a password in a value that an error of the arguments shows.
+fn hide_secrets(error: &mut clap::Error) {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = written(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+    }
 }
 
 fn ended(result: Result<(), CliError>) -> ExitCode {
@@ -213,6 +226,17 @@ mod tests {
     #[test]
     fn the_command_line_makes_sense() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn an_error_of_the_arguments_hides_passwords() {
+        let line = "treadle status --url http://u:hunter2@a:99999";
+        let mut error = Cli::try_parse_from(line.split(' ')).expect_err(line);
+        hide_secrets(&mut error);
+        let text = error.to_string();
+        let shown = "http://u:[redacted]@a:99999";
+        assert!(text.contains(shown) && text.contains("65535"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 
     #[test]

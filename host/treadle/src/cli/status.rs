@@ -9,6 +9,7 @@ use super::client::{Client, Remote};
 use super::environment;
 use super::error::CliError;
 use super::output::{Column, fields, plain, print_json, print_text, table};
+use treadle_trust::Secret;
 
 const DAEMON: &[Column] = &[
     ("status", "/status"),
@@ -60,7 +61,7 @@ impl StatusArgs {
             report(&health)
         } else {
             told_little(&health).ok_or_else(|| CliError::Foreign {
-                url: self.remote.server.url,
+                url: Secret::new(self.remote.server.url).to_string(),
                 what: format!("status {} without a health report", status.as_u16()),
             })?
         };

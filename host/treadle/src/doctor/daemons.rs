@@ -8,7 +8,8 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use treadle_config::{Config, Role};
-use treadle_http::Upstream;
+use treadle_http::{Upstream, UpstreamError};
+use treadle_trust::Secret;
 
 /// Name of this area.
 const AREA: &str = "daemons";
@@ -46,10 +47,13 @@ pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> 
 }
 
 async fn one(upstream: &Upstream, url: &str, who: &str) -> Vec<Finding> {
-    let check = format!("{who} at {url}");
+    let check = format!("{who} at {}", Secret::new(url));
     let asked = async {
         let response = upstream.get(url, "/health").await;
-        let response = response.map_err(|error| error.to_string())?;
+        let response = response.map_err(|error| match error {
+            UpstreamError::Connect(cause) => format!("no connection: {cause}"),
+            other => other.to_string(),
+        })?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, HEALTH_BYTES_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
@@ -114,6 +118,19 @@ fn of_clock(check: String, there_s: u64) -> Finding {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_daemon_that_is_down_is_no_engine_and_its_url_keeps_its_secret() {
+        let upstream = Upstream::new(TIMEOUT);
+        let url = "http://treadle:tr_1@127.0.0.1:1";
+        let found = one(&upstream, url, "the daemon").await;
+        let shown = format!("{} {}", found[0].check, found[0].seen);
+        assert!(shown.contains("no connection: "), "{shown}");
+        assert!(
+            !shown.contains("engine") && !shown.contains("tr_1"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn health_is_graded() {

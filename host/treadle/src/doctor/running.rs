@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use treadle_config::Config;
 use treadle_store::{LeaderRow, Location};
+use treadle_trust::Secret;
 
 /// The area of a daemon's engines.
 const ENGINES: &str = "engines";
@@ -77,8 +78,10 @@ impl DaemonReport {
                     format!("store of shard {shard}"),
                     Grade::Warn,
                     format!(
-                        "{} at {} was the last to schedule on it, not {url}",
-                        leader.name, leader.url
+                        "{} at {} was the last to schedule on it, not {}",
+                        leader.name,
+                        leader.url,
+                        Secret::new(url)
                     ),
                     "name that daemon with --url, or the configuration of this one with --config",
                 ));

@@ -20,6 +20,8 @@ pub const LEVELS_MAX: usize = 127;
 const NAMES_MAX: usize = 1 << 17;
 /// Objects up to this size are searched linearly for a name.
 const FEW_NAMES: usize = 12;
+/// Most outputs of one request.
+const OUTPUTS_MAX: u64 = 128;
 /// Characters of a name that an error shows, at most.
 const SHOWN_CHARS_MAX: usize = 100;
 
@@ -192,6 +194,7 @@ impl<'a> Look<'a> {
             self.found.foreign.add(&level.path, &name);
         }
         let place = level.place.within(&name);
+        self.check_shape(level, place, &name)?;
         let path = if place.has_path() {
             joined(&level.path, &name).into()
         } else {
@@ -199,6 +202,43 @@ impl<'a> Look<'a> {
         };
         self.next = (place, path);
         Ok(())
+    }
+
+    /// Checks the value of the name that was just read, if it must be an object or a number of
+    /// outputs: an engine may parse a text as one.
+    fn check_shape(&self, level: &Level, place: Place, name: &str) -> Result<(), RequestError> {
+        let is_object = matches!(place, Place::Settings(_) | Place::MediaSettings);
+        let is_outputs = matches!(name, "n" | "best_of")
+            && matches!(
+                level.place,
+                Place::Body | Place::ExtraBody | Place::Sampling
+            );
+        if !is_object && !is_outputs {
+            return Ok(());
+        }
+        let rest = self.text[self.at..].trim_start_matches([' ', '\t', '\n', '\r', ':']);
+        let value = rest.split([',', '}', ' ', '\t', '\n', '\r']).next();
+        let value = value.unwrap_or_default();
+        let is_good = match value.bytes().next() {
+            Some(b'{') => is_object,
+            Some(b'[' | b'"' | b'-' | b't' | b'f' | b'0'..=b'9') => {
+                let count = value.parse::<u64>();
+                is_outputs && count.is_ok_and(|count| (1..=OUTPUTS_MAX).contains(&count))
+            }
+            // `null`, or left to the parser.
+            _ => true,
+        };
+        if is_good {
+            return Ok(());
+        }
+        let param = joined(&level.path, name);
+        let outputs = format!("a whole number from 1 to {OUTPUTS_MAX}");
+        let expected = if is_object {
+            "an object"
+        } else {
+            outputs.as_str()
+        };
+        Err(invalid(&param, expected))
     }
 
     fn value(&mut self, raw: &'a str, has_escapes: bool) -> Result<(), RequestError> {

@@ -42,6 +42,8 @@ pub(super) enum Media {
     Held(&'static str),
     /// It calls a tool server.
     Server,
+    /// It reads a file.
+    Path,
 }
 
 /// A host that one field would have the engine contact.
@@ -77,23 +79,26 @@ impl Media {
         ];
         match field {
             "source" => Some(Self::Source),
+            "path" => Some(Self::Path),
             "input_audio" => Some(Self::Held("input_audio")),
             "file" | "input_file" => Some(Self::Held("file")),
             _ => {
                 let known = FETCHED.iter().find(|known| **known == field);
-                known.map(|known| Self::Fetched(known))
+                let known = known.map(|known| Self::Fetched(known));
+                known.or_else(|| is_url(field).then_some(Self::Fetched("url")))
             }
         }
     }
 
     /// The place of a field's value within it.
     pub(super) fn within(self, field: &str) -> Place {
-        let is_url = field == "url" || field.ends_with("_url");
+        let is_url = is_url(field);
         let is_fetched = is_url || matches!(field, "image" | "video" | "audio" | "path" | "file");
         match (self, field) {
             (Self::Source, "url") => Place::Media(Self::Fetched("source.url")),
             (Self::Source, "content") => Place::Prompt,
             (Self::Server, "url") | (Self::Held(_), "data" | "file_data") => Place::Media(self),
+            (Self::Held(_), "path") => Place::Media(Self::Path),
             (Self::Held(name), _) if is_url => Place::Media(Self::Fetched(name)),
             (Self::Fetched(name), "data" | "base64") => Place::Media(Self::Held(name)),
             (Self::Fetched(_), _) if is_fetched => Place::Media(self),
@@ -110,6 +115,7 @@ impl MediaTargets {
             Media::Held(field) => (field, held(text)),
             Media::Fetched(field) => (field, host_of(text)),
             Media::Server => ("server_url", host_of(text)),
+            Media::Path => ("path", Err("it is a path")),
         };
         let Some(host) = host.transpose() else {
             return Ok(());
@@ -158,6 +164,11 @@ impl MediaTargets {
         }
         Ok(())
     }
+}
+
+/// Whether a field of this name holds a URL.
+fn is_url(field: &str) -> bool {
+    field == "url" || field.ends_with("_url")
 }
 
 /// Checks a text that must be data: a URL is refused even though engines should only decode it.

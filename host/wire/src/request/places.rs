@@ -172,7 +172,9 @@ impl Place {
             Self::Prompt => match name {
                 // Output of a model, and values that are only stored or shown.
                 "input" | "arguments" | "tool_calls" | "function_call" | "metadata"
-                | "citations" | "annotations" | "action" | "cache_control" => Self::Data,
+                | "citations" | "annotations" | "action" | "operation" | "cache_control" => {
+                    Self::Data
+                }
                 _ => Media::named(name).map_or(Self::Prompt, Self::Media),
             },
             Self::Tools if name == "server_url" => Self::Media(Media::Server),
@@ -217,6 +219,10 @@ mod tests {
             &["messages", "content", "image_url"][..],
             &["messages", "content", "image_url", "url"],
             &["messages", "content", "source", "url"],
+            &["messages", "content", "url"],
+            &["messages", "content", "path"],
+            &["messages", "content", "input_audio", "path"],
+            &["messages", "content", "picture_url"],
             &["input", "content", "image_url"],
             &["input", "output", "file_url"],
             &["extra_body", "image_data"],
@@ -229,6 +235,7 @@ mod tests {
         for path in [
             &["messages", "content", "input", "image_url"][..],
             &["messages", "tool_calls", "function", "url"],
+            &["input", "operation", "path"],
             &["messages", "content", "image_url", "detail"],
             &["tools", "input_schema", "image_url"],
             &["metadata", "image_url"],
@@ -236,6 +243,5 @@ mod tests {
         ] {
             assert_eq!(of(path), Place::Data, "{path:?}");
         }
-        assert_eq!(of(&["messages", "content", "url"]), Place::Prompt);
     }
 }

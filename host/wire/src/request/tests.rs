@@ -234,6 +234,48 @@ fn a_name_that_is_there_twice_is_refused_at_every_level() {
     assert!(parse(Completions, apart).is_ok());
 }
 
+#[test]
+fn settings_are_objects_and_outputs_have_a_bound() {
+    for (fields, param) in [
+        (
+            r#""chat_template_kwargs" : "{\"chat_template\":\"x\"}""#,
+            "chat_template_kwargs",
+        ),
+        (
+            r#""extra_body":{"chat_template_kwargs":["x"]}"#,
+            "extra_body.chat_template_kwargs",
+        ),
+        (r#""media_io_kwargs":"{}""#, "media_io_kwargs"),
+        (r#""mm_processor_kwargs":true"#, "mm_processor_kwargs"),
+        (r#""n":-1"#, "n"),
+        (r#""n":0"#, "n"),
+        (r#""n" : 1000000000"#, "n"),
+        (r#""n":129"#, "n"),
+        (r#""n":"2""#, "n"),
+        (r#""n":{}"#, "n"),
+        (r#""best_of":1000"#, "best_of"),
+        (r#""extra_body":{"n":129}"#, "extra_body.n"),
+        (
+            r#""sampling_params":[{"n":1},{"n":1e9}]"#,
+            "sampling_params.n",
+        ),
+    ] {
+        let body = format!(r#"{{"text":"x",{fields}}}"#);
+        let error = parse(SglangGenerate, &body).expect_err(fields);
+        assert_eq!(error.code, ErrorCode::InvalidField);
+        assert_eq!(error.param.as_deref(), Some(param), "{fields}");
+    }
+    for fields in [
+        r#""n":128"#,
+        r#""n" : null"#,
+        r#""chat_template_kwargs":null"#,
+        r#""stop":["n"]"#,
+    ] {
+        let body = format!(r#"{{"text":"x",{fields}}}"#);
+        parse(SglangGenerate, &body).expect(fields);
+    }
+}
+
 /// The field whose media an engine may not fetch.
 fn unfetched(endpoint: Endpoint, body: &str) -> Option<String> {
     let head = parse(endpoint, body).expect(body);
@@ -288,6 +330,10 @@ fn parts_of_messages_that_an_engine_would_fetch_are_found() {
             r#"{"type":"tool_result","content":[{"type":"image","source":{"url":"file:/x"}}]}"#,
             "source.url",
         ),
+        (r#"{"type":"image","url":"file:///etc/passwd"}"#, "url"),
+        (r#"{"type":"video","url":"http://169.254.169.254/"}"#, "url"),
+        (r#"{"type":"image","path":"/etc/passwd"}"#, "path"),
+        (r#"{"type":"image","path":"https://a.example/x"}"#, "path"),
     ] {
         let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
         for endpoint in [ChatCompletions, Messages] {
@@ -305,6 +351,8 @@ fn what_a_request_contains_or_only_speaks_of_is_not_fetched() {
         r#"{"type":"tool_use","id":"1","name":"get","input":{"image_url":"http://127.0.0.1/"}}"#,
         r#"{"type":"input_audio","input_audio":{"data":"UklGRg==","format":"wav"}}"#,
         r#"{"type":"document","source":{"type":"text","data":"http://127.0.0.1/"}}"#,
+        r#"{"type":"image","url":"https://a.example/x.png"}"#,
+        r#"{"type":"apply_patch_call","operation":{"type":"delete_file","path":"src/a.rs"}}"#,
         r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"/9j/"}}"#,
     ] {
         let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
