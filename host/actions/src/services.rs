@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use treadle_core::actions::Chunk;
+use treadle_model::Tenant;
 
 use crate::requests::{Answer, Message, Server};
 use devices::Locks;
@@ -30,6 +31,11 @@ struct Declared {
     spec: ServiceSpec,
 }
 
+/// The name inside the daemon of a tenant's service.
+fn inside(tenant: &Tenant, name: &str) -> String {
+    format!("{}{name}", tenant.prefix())
+}
+
 /// All services of a daemon.
 pub(crate) struct ServiceHost {
     context: InstanceContext,
@@ -39,6 +45,7 @@ pub(crate) struct ServiceHost {
 
 #[derive(Default)]
 struct Held {
+    /// By their names inside the daemon.
     declared: BTreeMap<String, Arc<Declared>>,
     /// The running services by place.
     instances: BTreeMap<Place, Instance>,
@@ -55,32 +62,34 @@ impl ServiceHost {
         }
     }
 
-    /// Declares a tenant's service. It replaces the tenant's service with that name when that is
-    /// next used. Returns false if there is no room, or another tenant has the name.
-    pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec, tenants: usize) -> bool {
+    /// Whether a tenant may declare a service of this name.
+    pub(crate) fn has_room(&self, tenant: &Tenant, name: &str, tenants: usize) -> bool {
         let own_max = TENANT_SERVICES_MAX.min(SERVICES_MAX / tenants.max(1));
-        let mut held = self.lock();
-        let has_room = || {
-            let declared = held.declared.values();
-            let own = declared.filter(|declared| declared.tenant == tenant);
-            own.count() < own_max && held.declared.len() < SERVICES_MAX
-        };
-        let same = held.declared.get(&spec.name);
-        let may = same.map_or_else(has_room, |declared| declared.tenant == tenant);
-        if !may {
+        let held = self.lock();
+        let declared = held.declared.values();
+        let own = declared.filter(|declared| declared.tenant == tenant.name());
+        held.declared.contains_key(&inside(tenant, name))
+            || (own.count() < own_max && held.declared.len() < SERVICES_MAX)
+    }
+
+    /// Declares a tenant's service. It replaces the tenant's service with that name when that is
+    /// next used. Returns false if there is no room.
+    pub(crate) fn declare(&self, tenant: &str, spec: ServiceSpec, tenants: usize) -> bool {
+        let known = Tenant::new(tenant);
+        if !self.has_room(&known, &spec.name, tenants) {
             return false;
         }
-        let (name, tenant) = (spec.name.clone(), tenant.to_owned());
-        held.declared
-            .insert(name, Arc::new(Declared { tenant, spec }));
+        let (name, tenant) = (inside(&known, &spec.name), tenant.to_owned());
+        let declared = Arc::new(Declared { tenant, spec });
+        self.lock().declared.insert(name, declared);
         true
     }
 
     /// The declaration of a tenant's service.
     pub(crate) fn declared(&self, tenant: &str, name: &str) -> Option<ServiceSpec> {
         let held = self.lock();
-        let declared = held.declared.get(name)?;
-        (declared.tenant == tenant).then(|| declared.spec.clone())
+        let declared = held.declared.get(&inside(&Tenant::new(tenant), name))?;
+        Some(declared.spec.clone())
     }
 
     /// Loads a tenant's service on devices, replacing all others there; returns its address.
@@ -93,16 +102,16 @@ impl ServiceHost {
         name: &str,
         chunk: Option<Chunk>,
     ) -> Result<Server, String> {
-        let declared = self.lock().declared.get(name).cloned();
-        let declared = declared.filter(|declared| declared.tenant == tenant);
+        let own = inside(&Tenant::new(tenant), name);
+        let declared = self.lock().declared.get(&own).cloned();
         let declared = declared.ok_or_else(|| format!("there is no service {name}; declare it"))?;
-        let place = Place::of(chunk, name);
+        let place = Place::of(chunk, &own);
         let _locked = self.locks.lock(&place).await;
         if let Some(server) = self.serving(&declared, &place) {
             return Ok(server);
         }
         self.evict(&place).await?;
-        let key = (name.to_owned(), place.clone());
+        let key = (own, place.clone());
         let restores = self.lock().known.contains(&key);
         let started = Instance::start(declared, &place, restores, &self.context).await;
         let mut instance = started?;

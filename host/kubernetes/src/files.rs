@@ -20,7 +20,7 @@ const MAX: Duration = Duration::from_mins(1);
 /// Buffer size for transfers.
 const PIECE_BYTES: usize = 64 << 10;
 /// Maximum size and number of entries of a listing.
-const LISTED_MAX: (u64, usize) = (24 << 20, 100_000);
+const LISTED_MAX: (u64, usize) = (24 << 20, 10_000);
 /// Exit status of scripts for a missing file.
 const NOT_FOUND: i32 = 44;
 /// Exit status for something that is not a regular file.
@@ -207,7 +207,11 @@ pub(crate) async fn list(pod: &ReadyPod, path: &str, depth: u32) -> io::Result<V
     let (entries, links) = told.split_once("\n\n").unwrap_or((&told, ""));
     let mut found: Vec<Entry> = entries.lines().filter_map(entry).collect();
     if found.len() > LISTED_MAX.1 {
-        let problem = format!("there are more than {} files", LISTED_MAX.1);
+        let problem = format!(
+            "there are more than {} files, which is the limit; list folders below it, or run `ls` \
+             inside",
+            LISTED_MAX.1
+        );
         return Err(io::Error::other(problem));
     }
     let links: Vec<&str> = links.lines().collect();

@@ -17,7 +17,11 @@ use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of entries in a listing.
+const LISTED_MAX: usize = 10_000;
+/// Maximum number of entries in a folder that is read.
 const ENTRIES_MAX: usize = 100_000;
+/// Maximum number of levels of a folder that is made.
+const LEVELS_MAX: usize = 256;
 /// Maximum size of all paths of a listing.
 const LISTED_BYTES_MAX: usize = 16 << 20;
 /// Maximum depth of a removed folder. One descriptor per level stays open meanwhile.
@@ -214,14 +218,39 @@ impl Files<'_> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Err(_) => {}
         }
-        let (above, name) = split(&path.to_string_lossy())?;
-        self.make_folders(&above)?;
-        match mkdirat(self.folder(&above)?, &name, Mode::from_raw_mode(0o755)) {
-            Err(Errno::EXIST) => {}
-            made => made?,
+        let levels = path.strip_prefix("/").unwrap_or(path).components().count();
+        if levels > LEVELS_MAX {
+            let problem = format!(
+                "it has {levels} levels of folders, at most {LEVELS_MAX} are made; shorten it"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        let new = self.lookup(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        self.give(&new)?;
+        let (mut above, name) = split(&path.to_string_lossy())?;
+        let mut missing = vec![name];
+        let mut folder = loop {
+            match self.folder(&above) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                found => break found?,
+            }
+            let (next, name) = split(&above.to_string_lossy())?;
+            missing.push(name);
+            above = next;
+        };
+        for name in missing.iter().rev() {
+            match mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
+                Err(Errno::EXIST) => {}
+                made => made?,
+            }
+            // No link is followed: it would lead somewhere else than from the root.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let new = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+            folder = if self.is_unbounded {
+                new
+            } else {
+                in_overlay(new)?
+            };
+            self.give(&folder)?;
+        }
         Ok(true)
     }
 
@@ -287,8 +316,11 @@ impl Files<'_> {
                     let problem = format!("their paths have more than {LISTED_BYTES_MAX} bytes");
                     return Err(io::Error::other(problem));
                 }
-                if found.len() > ENTRIES_MAX {
-                    let problem = format!("there are more than {ENTRIES_MAX} files");
+                if found.len() > LISTED_MAX {
+                    let problem = format!(
+                        "there are more than {LISTED_MAX} files, which is the limit; list folders \
+                         below it, or run `ls` inside"
+                    );
                     return Err(io::Error::other(problem));
                 }
             }

@@ -9,10 +9,13 @@ use std::process::Command;
 /// this depth is accepted by the kernel.
 const DEPTH_MAX: u32 = 12;
 
+/// The system's error for a path that is too long, in the locale `C`.
+const TOO_LONG: &str = "File name too long";
+
 /// Copies an idle folder, with owners, links, holes and overlay attributes.
 ///
 /// # Errors
-/// The output of `cp`.
+/// What `cp` says is wrong, without the paths of the machine.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let copied = Command::new("cp")
         .args([
@@ -29,8 +32,13 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     let told = String::from_utf8_lossy(&copied.stderr);
-    let told = told.lines().next().unwrap_or("it failed").to_owned();
-    Err(io::Error::other(told))
+    let told = told.lines().next().unwrap_or("it failed");
+    let cause = told.rsplit(": ").next().unwrap_or(told);
+    Err(if cause == TOO_LONG {
+        io::ErrorKind::InvalidFilename.into()
+    } else {
+        io::Error::other(cause.to_owned())
+    })
 }
 
 /// Removes an idle folder, even if it was partly removed before. At any depth, it uses few
@@ -98,4 +106,25 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 pub(crate) fn parts(folder: &Path, overlay: usize) -> (PathBuf, PathBuf) {
     let part = folder.join(format!("{overlay}"));
     (part.join("files"), part.join("work"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_too_long_is_reported_without_the_paths_of_the_machine() {
+        let root = tempfile::tempdir().unwrap();
+        let from = root.path().join("from");
+        fs::create_dir(&from).unwrap();
+        let deep = vec!["d".repeat(200); 20].join("/");
+        let mut make = Command::new("mkdir");
+        let made = make.args(["-p", &deep]).current_dir(&from).status();
+        assert!(made.unwrap().success());
+        let error = copy(&from, &root.path().join("x".repeat(100))).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
+        assert!(!error.to_string().contains("ddd"), "{error}");
+        let error = copy(&root.path().join("none"), &root.path().join("to")).unwrap_err();
+        assert_eq!(error.to_string(), "No such file or directory");
+    }
 }

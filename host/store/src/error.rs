@@ -16,6 +16,14 @@ pub enum StoreError {
         /// The database's error.
         source: sqlx::Error,
     },
+    /// The path of the database is that of something else.
+    #[error(
+        "{location} is not a SQLite database, and was left as it is; set `store.path` to the file of a store, or to a path where none exists yet"
+    )]
+    NotADatabase {
+        /// Path of the database.
+        location: String,
+    },
     /// The folder of the database could not be created.
     #[error(
         "can't create the folder of the store {location}: {source}; check `store.path` and its permissions"

@@ -39,6 +39,8 @@ pub struct TrainingApp {
     pub auth: Arc<Auth>,
     /// Whether this daemon runs actions, which compute rewards.
     pub runs_actions: bool,
+    /// Whether actions run commands only in sandboxes.
+    pub sandboxes_only: bool,
     /// Limit on stored payloads; each tenant has a share.
     pub room: Arc<PayloadRoom>,
     /// The store of weights, if there is one.

@@ -22,9 +22,9 @@ use treadle_core::training::{
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{Endpoint, get, put};
-use treadle_http::refuse;
+use treadle_http::{error_response, refuse};
 use treadle_model::ClientName;
-use treadle_wire::ErrorCode;
+use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
 /// Longest description of what computes rewards.
@@ -363,7 +363,7 @@ pub(crate) async fn declare(
     let job = JobName::of(&caller, job);
     let mut judged_together = false;
     if let Some(template) = request.get_mut("reward") {
-        judged_together = check_reward(&app, template)?;
+        judged_together = check_reward(&app, &job, template)?;
         *template = template.to_string().into();
     }
     if request.get("judged_together").is_some() {
@@ -431,7 +431,7 @@ async fn put_on_record(
 }
 
 /// Checks what computes rewards. Returns whether it judges members of a group together.
-fn check_reward(app: &TrainingApp, template: &Value) -> Result<bool, Response> {
+fn check_reward(app: &TrainingApp, job: &JobName, template: &Value) -> Result<bool, Response> {
     let size = template.to_string().len();
     let problem = match Judge::parse(template) {
         _ if size > REWARD_BYTES_MAX => {
@@ -443,10 +443,14 @@ fn check_reward(app: &TrainingApp, template: &Value) -> Result<bool, Response> {
                            `actions.enabled = true`, or report rewards";
             return Err(refuse(ErrorCode::ActionsDisabled, message));
         }
-        Ok((_, of_group)) => return Ok(of_group),
+        Ok((judge, of_group)) => match judge.check(job, app.sandboxes_only) {
+            Ok(()) => return Ok(of_group),
+            Err(problem) => problem,
+        },
     };
     let message = format!("`reward` can't be used: {problem}; docs/training.md has its form");
-    Err(refuse(ErrorCode::InvalidField, message))
+    let body = ErrorBody::new(ErrorCode::InvalidField, message);
+    Err(error_response(&body.with_param("reward")))
 }
 
 /// Forgets a training job with everything that it stored. Returns whether there was one.

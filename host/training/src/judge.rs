@@ -6,8 +6,8 @@ use crate::scores::Scores;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use treadle_core::training::{Group, JobSettings, Member, MemberRef, Reward};
-use treadle_model::Timestamp;
 use treadle_model::tenant::split;
+use treadle_model::{Tenant, Timestamp};
 use treadle_policy::calls::RecordedCall;
 use treadle_runs::actions::Submission;
 
@@ -40,6 +40,19 @@ impl Judge {
         let submission = serde_json::from_value::<Submission>(written);
         submission.map_err(|error| error.to_string())?;
         Ok((Self::Action(template.clone()), of_group))
+    }
+
+    /// Checks an action as if it were submitted now.
+    pub(crate) fn check(&self, job: &JobName, sandboxes_only: bool) -> Result<(), String> {
+        let Self::Action(template) = self else {
+            return Ok(());
+        };
+        let (tenant, job) = split(&job.inside);
+        let written = filled(template, &json!({}), job, "key");
+        let submission = serde_json::from_value::<Submission>(written);
+        let submission = submission.map_err(|error| error.to_string())?;
+        let checked = submission.check(&Tenant::new(tenant), sandboxes_only);
+        checked.map_err(|error| error.message)
     }
 }
 
@@ -332,6 +345,31 @@ pub(crate) fn filled(template: &Value, input: &Value, job: &str, key: &str) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_not_be_submitted_can_not_be_declared() {
+        let job = JobName::inside("math").unwrap();
+        let check = |template: Value, sandboxes_only| {
+            let (judge, _) = Judge::parse(&template)?;
+            judge.check(&job, sandboxes_only)
+        };
+        let process = json!({"process": {"command": ["x"]}});
+        assert_eq!(check(json!({"run": process}), false), Ok(()));
+        assert!(check(json!({"run": process}), true).is_err());
+        assert_eq!(check(json!({"policy": true}), true), Ok(()));
+        for run in [
+            json!(5),
+            json!({}),
+            json!({"command": ["x"]}),
+            json!({"process": {"command": []}}),
+            json!({"http": {"url": "zzz"}}),
+        ] {
+            let template = json!({"kind": "judge", "run": run});
+            assert!(check(template, false).is_err(), "{run}");
+        }
+        let template = json!({"kind": "a\u{1b}[31m", "run": process});
+        assert!(check(template, false).is_err());
+    }
 
     #[test]
     fn the_input_goes_where_the_action_reads_it() {

@@ -2,6 +2,7 @@
 //! that requests it, and unloaded when the other needs them.
 
 use super::{ended, fixture, submit, used};
+use crate::tenancy::{client_of, make_tenant};
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
 
@@ -81,4 +82,28 @@ async fn judges_share_gpus_and_evict_one_another() {
     assert!(loads["1"].is_u64() && loads["2"].is_u64(), "{resources}");
     fixture.stop().await;
     assert!(!runs(&third), "it ends with the daemon");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_use_the_same_names_for_services_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = fixture(folder.path(), 1, |config| {
+        config.actions.gpus = ["0", "1"].map(str::to_owned).to_vec();
+    })
+    .await;
+    let mut processes = Vec::new();
+    for tenant in ["red", "blue"] {
+        make_tenant(&fixture, tenant, json!({})).await;
+        let client = client_of(&fixture, tenant, "job").await;
+        let resources = client.get("/api/v1/resources").await.ok();
+        assert_eq!(resources["services"], json!([]), "another's are not shown");
+        declare(&client, "judge").await;
+        let [name, _, process] = answered(&client, "judge", 1).await;
+        assert_eq!(name, "judge");
+        processes.push(process);
+        let resources = client.get("/api/v1/resources").await.ok();
+        assert_eq!(resources["services"][0]["name"], "judge");
+    }
+    assert_ne!(processes[0], processes[1]);
+    fixture.stop().await;
 }

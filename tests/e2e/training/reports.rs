@@ -181,6 +181,23 @@ async fn workers_without_a_group_get_the_next_one() {
     fixture.finish().await;
 }
 
+/// A reward that can't be submitted as an action is refused when the job is declared.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reward_that_is_no_action_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tune = |config: &mut Config| with_actions(config, folder.path(), 2);
+    let fixture = Fixture::tuned(1, 10_000, tune).await;
+    let client = &fixture.client;
+    for run in [json!(5), json!({"http": {"url": "zzz"}})] {
+        let settings = json!({"reward": {"kind": "judge", "run": run}});
+        let answer = put(client, "", &settings).await;
+        let message = answer.refused(400, "invalid_field");
+        assert_eq!(answer.json()["error"]["param"], "reward", "{message}");
+    }
+    get(client, "").await.refused(404, "job_unknown");
+    fixture.finish().await;
+}
+
 /// A command computes the rewards of members that ended without one; what it can't score is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn rewards_are_computed_by_actions() {

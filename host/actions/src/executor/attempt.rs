@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use treadle_core::actions::{ActionEvent, Chunk, Outcome};
 use treadle_model::Span;
+use treadle_model::tenant::split;
 
 use super::{ActionOrder, Parts, Slot, blocking};
 use crate::body::{ActionBody, HttpRequest};
@@ -165,6 +166,7 @@ impl Attempt {
     async fn load(&mut self) -> Result<Option<Server>, Outcome> {
         let load = self.order.load.as_ref();
         let name = load.and_then(|load| load.service.as_deref());
+        let name = name.map(|inside| split(inside).1);
         let name = self.order.body.service().or(name).map(str::to_owned);
         let (services, chunk) = (self.parts.services.clone(), self.chunk());
         let tenant = self.order.tenant.clone();

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::actions::{ActionEvent, Grant, Load};
-use treadle_model::{ActionId, Span};
+use treadle_model::{ActionId, Span, Tenant};
 
 pub use config::ExecutorConfig;
 pub use recovery::{Recovery, recover};
@@ -182,8 +182,13 @@ impl Executor {
         })))
     }
 
+    /// Whether a tenant may declare a service of this name.
+    pub fn has_room_for(&self, tenant: &Tenant, service: &str, tenants: usize) -> bool {
+        self.0.services.has_room(tenant, service, tenants)
+    }
+
     /// Declares a service for its tenant's actions, or replaces the one with its name. Returns
-    /// false if there is no room for it, or another tenant has the name.
+    /// false if there is no room for it.
     pub fn declare(&self, tenant: &str, service: ServiceSpec, tenants: usize) -> bool {
         self.0.services.declare(tenant, service, tenants)
     }

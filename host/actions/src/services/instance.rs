@@ -167,14 +167,16 @@ impl Instance {
             cgroup: None,
             cgroup_home: None,
         };
-        let (name, place) = (self.spec().name.clone(), self.place.to_string());
+        let (name, tenant) = (self.spec().name.clone(), &self.declared.tenant);
+        // No tenant's name has an underscore.
+        let instance = format!("{tenant}_{name}-{}", self.place);
         let (supervisors, markers) = (with.supervisors.clone(), with.markers.clone());
         async move {
             let began = async {
                 let supervisor = supervisors.take().await?;
                 let cgroup = supervisor.cgroup();
                 let left = markers.leftover(&mark, Some(supervisor.identity()), cgroup);
-                markers.service_began(&format!("{name}-{place}"), &left)?;
+                markers.service_began(&instance, &left)?;
                 Ok::<_, std::io::Error>((supervisor, left))
             };
             let ended = match began.await {

@@ -169,7 +169,6 @@ async fn a_declaration_is_valid_only_for_its_tenant() {
     let remote = spec("judge", &json!({ "control": { "url": answers.url("") } }));
     let remote = ServiceSpec::parse(remote.to_string().as_bytes()).unwrap();
     assert!(stage.executor.declare("another", remote.clone(), 2));
-    assert!(!stage.executor.declare("default", remote, 2));
     let body = json!({ "service": { "name": "judge", "path": "/score" } });
     for (tenant, told) in [
         ("default", "there is no service judge"),
@@ -180,6 +179,12 @@ async fn a_declaration_is_valid_only_for_its_tenant() {
         assert!(cause(&outcome).contains(told), "{tenant}: {outcome:?}");
     }
     assert!(answers.asked().is_empty());
+    // The name is free for every tenant, and one's declaration leaves the other's as it was.
+    let own = ServiceSpec::parse(process("judge").to_string().as_bytes()).unwrap();
+    assert!(stage.executor.declare("default", own.clone(), 2));
+    let declared = |tenant| stage.executor.declared(tenant, "judge");
+    assert_eq!(declared("default"), Some(own));
+    assert_eq!(declared("another"), Some(remote));
 }
 
 #[tokio::test]

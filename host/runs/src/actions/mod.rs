@@ -44,6 +44,8 @@ pub struct Actions {
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
+    /// Held while a service is declared.
+    declaring: tokio::sync::Mutex<()>,
     /// The nodes, if the daemon accepts any.
     nodes: Option<Arc<Nodes>>,
     /// Whether processes may only run in sandboxes.
@@ -295,27 +297,29 @@ impl Actions {
         service: treadle_actions::ServiceSpec,
         load: treadle_model::Span,
     ) -> Result<(), Failure> {
+        let inside = format!("{}{}", tenant.prefix(), service.name);
         let row = ServiceRow {
-            service: service.name.clone(),
+            service: inside.clone(),
             tenant: tenant.name().to_owned(),
             spec: serde_json::to_string(&service).unwrap_or_default(),
             load_us: load.micros(),
             declared_at_us: treadle_auth::now_us(),
         };
-        let name: Box<str> = service.name.as_str().into();
         let tenants = self.shares.tenants();
-        if !self.executor.declare(tenant.name(), service, tenants) {
-            let message = "another tenant has a service of this name, or the limit on services is \
-                           reached (256 per tenant, and its share of 1,024 in total); replace one \
-                           of your own";
-            return Err(ErrorBody::new(ErrorCode::TenantLimit, message).into());
+        // What is checked, recorded and used belongs together.
+        let _declaring = self.declaring.lock().await;
+        if !self.executor.has_room_for(tenant, &service.name, tenants) {
+            return Err(refusal::services_full().into());
         }
         self.store.put_service(&row).await?;
         let event = ActionEvent::ServiceDeclared {
-            service: name,
+            service: inside.into(),
             load,
         };
         self.driver.event_committed(event.into()).await?;
+        if !self.executor.declare(tenant.name(), service, tenants) {
+            return Err(refusal::services_full().into());
+        }
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use treadle_config::MEMORY;
 use treadle_core::actions::ActionError;
+use treadle_model::tenant::split;
 use treadle_model::{ActionId, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode};
 
@@ -117,6 +118,13 @@ fn of_resource(error: &ActionError) -> Option<ErrorBody> {
     })
 }
 
+/// The refusal of a service beyond the limits.
+pub(super) fn services_full() -> ErrorBody {
+    let message = "the limit on services is reached (256 per tenant, and its share of 1,024 in \
+                   total); replace one of your own";
+    ErrorBody::new(ErrorCode::TenantLimit, message)
+}
+
 /// The refusal for the core's error.
 pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
     if let Some(refused) = of_resource(&error) {
@@ -133,6 +141,7 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
             ErrorBody::new(ErrorCode::InvalidField, message).with_param("durations_us")
         }
         ActionError::UnknownService { service } => {
+            let service = split(&service).1;
             let message = format!(
                 "`run.service.name` is `{service}`, which is not declared; PUT /api/v1/services/{service}"
             );
@@ -140,7 +149,10 @@ pub(super) fn of(tenant: &Tenant, error: ActionError) -> ErrorBody {
         }
         ActionError::ServiceWithoutDevices { service, .. } => of_cost(
             "gpu",
-            format_args!("must be a number of devices; service `{service}` needs them"),
+            format_args!(
+                "must be a number of devices; service `{}` needs them",
+                split(&service).1
+            ),
         ),
         ActionError::UnknownProgram { program } => program_unknown(tenant, &program),
         ActionError::NoRunTime => {

@@ -20,7 +20,7 @@ use treadle_actions::{
 use treadle_auth::{Auth, Scope};
 use treadle_config::{Config, Role};
 use treadle_core::actions::{ActionEvent, Load, Resource};
-use treadle_model::{ActionId, Span};
+use treadle_model::{ActionId, Span, Tenant};
 use treadle_sandbox::Sandboxes;
 use treadle_scheduler::{ActionInstruction, ActionStart, DriverHandle};
 use treadle_store::{Location, ServiceRow, Store};
@@ -107,6 +107,7 @@ impl Running {
             times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,
+            declaring: tokio::sync::Mutex::default(),
             nodes: nodes.clone(),
             sandboxes_only: config.sandboxes.required,
         });
@@ -123,7 +124,9 @@ impl Running {
 
 /// Stored services. If commands of jobs may only run in sandboxes, services with commands that no
 /// operator declared are left out: they may be older than that setting.
-fn declared(rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, ServiceSpec)> {
+fn declared(mut rows: Vec<ServiceRow>, sandboxes_only: bool) -> Vec<(ServiceRow, ServiceSpec)> {
+    // Rows of earlier versions have names without their tenants; the latest one of a service wins.
+    rows.sort_by_key(|row| row.declared_at_us);
     let specs = rows.into_iter().filter_map(|row| {
         let spec = ServiceSpec::parse(row.spec.as_bytes()).ok()?;
         if sandboxes_only && spec.has_commands() && !spec.by_operator {
@@ -229,8 +232,9 @@ async fn restore(
     };
     let left = driver.actions_left().await.unwrap_or_default();
     driver.event(ActionEvent::ResourcesSet { resources }.into());
-    for (row, _) in services {
-        let (service, load) = (row.service.as_str().into(), Span(row.load_us));
+    for (row, spec) in services {
+        let (tenant, load) = (Tenant::new(&row.tenant), Span(row.load_us));
+        let service = format!("{}{}", tenant.prefix(), spec.name).into();
         driver.event(ActionEvent::ServiceDeclared { service, load }.into());
     }
     let mut never_began = Vec::new();

@@ -102,6 +102,15 @@ impl Submission {
         self
     }
 
+    /// Checks everything about it that does not depend on the daemon's state, as submitting it does.
+    ///
+    /// # Errors
+    /// The field that is wrong, and the remedy.
+    pub fn check(self, tenant: &Tenant, sandboxes_only: bool) -> Result<(), ErrorBody> {
+        self.check_client(sandboxes_only)?;
+        self.read(tenant).map(|_| ())
+    }
+
     /// Checks that clients may submit it.
     ///
     /// # Errors
@@ -149,7 +158,9 @@ impl Submission {
             kind: ClientName::parse("kind", &self.kind)?.to_string().into(),
             demands: demands(self.cost, &body)?,
             durations: self.durations_us.into_iter().map(Span).collect(),
-            service: body.service().map(Into::into),
+            service: body
+                .service()
+                .map(|name| format!("{}{name}", tenant.prefix()).into()),
             run_max: Span::from_secs(run_s),
             start_by: None,
             idempotent: self.idempotent,

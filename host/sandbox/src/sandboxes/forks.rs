@@ -1,5 +1,6 @@
 //! Forking, copying and removing sandboxes.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -120,7 +121,14 @@ impl Sandboxes {
         let about = sandbox.lock().disk_bytes;
         copies.take(layer, tenant, about, config)?;
         let made = sandbox.copy(layer).await;
-        let made = made.map_err(|error| SandboxError::System("copying the sandbox's files", error));
+        let made = made.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidFilename => {
+                let problem = "has a file whose path is too long to be copied (about 4,000 bytes); \
+                               move or remove it, then try again";
+                SandboxError::Value("sandbox", problem.to_owned())
+            }
+            _ => SandboxError::System("copying the sandbox's files", error),
+        });
         let folder = self.layers_folder().join(layer);
         let taken = match made {
             Ok(()) => {

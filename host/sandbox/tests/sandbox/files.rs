@@ -154,6 +154,33 @@ async fn a_folder_is_removed_without_the_targets_of_its_links() {
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn many_levels_and_long_listings_are_refused() {
+    let stage = Stage::new().await;
+    let sandbox = stage.sandbox().await;
+    let owner = UserIds::new(1_000, 1_000);
+    let deep = |levels: usize| format!("/tmp{}", "/a".repeat(levels));
+    for (levels, is_new) in [(200, true), (200, false), (255, true)] {
+        let made = sandbox.make_folder_as(owner, &deep(levels)).await;
+        assert_eq!(made.unwrap(), is_new, "{levels}");
+    }
+    for levels in [1, 200, 255] {
+        assert_eq!(sandbox.stat(&deep(levels)).await.unwrap().owner, owner);
+    }
+    let error = sandbox.make_folder(&deep(256)).await.unwrap_err();
+    assert!(error.to_string().contains("at most 256"), "{error}");
+    let line = "mkdir /tmp/many && cd /tmp/many || exit; i=0; \
+                while [ $i -lt 10000 ]; do : > $i; i=$((i+1)); done";
+    assert_eq!(sh(&sandbox, line).await.1, End::Exited(0));
+    assert_eq!(sandbox.list("/tmp/many", 1).await.unwrap().len(), 10_000);
+    sandbox.write("/tmp/many/more", Vec::new()).await.unwrap();
+    let error = sandbox.list("/tmp/many", 1).await.unwrap_err();
+    assert!(
+        error.to_string().contains("more than 10000 files"),
+        "{error}"
+    );
+}
+
 const NO_FILES: [&str; 24] = [
     "/tmp/fifo",
     "/tmp/read",

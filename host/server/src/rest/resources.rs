@@ -18,6 +18,7 @@ use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{get, put};
 use treadle_http::error_response;
+use treadle_model::tenant::split;
 use treadle_model::{Span, Timestamp};
 use treadle_runs::nodes::own_name;
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -89,17 +90,23 @@ struct ServiceView {
     loads_ms: Value,
 }
 
-async fn show(State(app): State<App>) -> Answer<Resources> {
+async fn show(State(app): State<App>, caller: Caller) -> Answer<Resources> {
     let overview = app.driver.actions_overview().await.map_err(|_| stopped())?;
     let pools = overview.pools.iter();
-    let services = overview.services.iter().map(|(name, service)| {
+    let principal = &caller.principal;
+    let services = overview.services.iter().filter_map(|(inside, service)| {
+        let name = if principal.global {
+            split(inside).1
+        } else {
+            principal.tenant.tenant.outside(inside)?
+        };
         let loads = service.loads.iter();
         let loads = loads.map(|(devices, took)| (devices.to_string(), took.millis().into()));
-        ServiceView {
-            name: name.to_string(),
+        Some(ServiceView {
+            name: name.to_owned(),
             load_ms: service.load.millis(),
             loads_ms: Value::Object(loads.collect()),
-        }
+        })
     });
     Ok(Json(Resources {
         enabled: app.actions.is_some(),

@@ -49,6 +49,7 @@ pub(super) fn training(
         store: store.clone(),
         auth: auth.clone(),
         runs_actions: config.actions.enabled,
+        sandboxes_only: config.sandboxes.required,
         room,
         weights: weight_places(config),
         large: Arc::default(),

@@ -31,6 +31,11 @@ impl Lock {
         }
     }
 
+    /// Whether its file exists.
+    pub(super) fn exists(&self) -> bool {
+        self.path.as_ref().is_none_or(|path| path.exists())
+    }
+
     /// Takes the lock; `false` if another handle has it. The system releases it when the process
     /// ends.
     pub(super) fn take(&self) -> Result<bool, StoreError> {

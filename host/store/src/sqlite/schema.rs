@@ -1,5 +1,6 @@
 //! The schema of a SQLite file.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -19,6 +20,9 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| migrator(embedded::SQLI
 const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'";
 
 const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
+
+/// How a SQLite file begins.
+const HEADER: &[u8] = b"SQLite format 3\0";
 
 /// How long another process may take to create or migrate the same file.
 const OPENING_MAX: Duration = Duration::from_mins(2);
@@ -40,22 +44,30 @@ pub(super) async fn open(
     if !how.create && !path.exists() {
         return Err(unmade(std::io::ErrorKind::NotFound.into()));
     }
+    let opening = Lock::beside(path, "opening");
+    if !opening.exists() {
+        check_contents(path, location)?;
+    }
     // An existing folder may contain other files, with other readers. A bare file name is in the
     // current folder, which exists.
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
     if let Some(folder) = path.parent().filter(is_missing) {
         private_folder(folder).map_err(unmade)?;
     }
-    let opening = Lock::beside(path, "opening");
     if !opening.wait(OPENING_MAX).await? {
         return Err(StoreError::Opening {
             location: location.to_owned(),
             after_s: OPENING_MAX.as_secs(),
         });
     }
-    make_files_private(path).map_err(unmade)?;
+    // SQLite refuses a file with other contents, whose permissions are not changed then.
+    let is_new = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
+    if std::fs::metadata(path).map_or(true, is_new) {
+        private_file(path).map_err(unmade)?;
+    }
     let first = options(path).journal_mode(SqliteJournalMode::Wal);
     let mut connection = connect(&first, location).await?;
+    make_files_private(path).map_err(unmade)?;
     match bring(&mut connection, location, how.migrate).await {
         Ok(()) => Ok(connection),
         Err(error) => {
@@ -63,6 +75,34 @@ pub(super) async fn open(
             Err(error)
         }
     }
+}
+
+/// Refuses what is not a database, before anything is changed or created.
+///
+/// Only for a file that treadle has not opened yet: closing it releases this process's POSIX locks
+/// on it. SQLite refuses the others.
+fn check_contents(path: &Path, location: &str) -> Result<(), StoreError> {
+    let Ok(found) = std::fs::metadata(path) else {
+        return Ok(());
+    };
+    if found.len() == 0 && found.is_file() {
+        return Ok(());
+    }
+    let mut begins = Vec::with_capacity(HEADER.len());
+    if found.is_file() {
+        let file = std::fs::File::open(path);
+        let read = file.and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut begins));
+        read.map_err(|source| StoreError::Open {
+            location: location.to_owned(),
+            source: sqlx::Error::Io(source),
+        })?;
+    }
+    if begins == HEADER {
+        return Ok(());
+    }
+    Err(StoreError::NotADatabase {
+        location: location.to_owned(),
+    })
 }
 
 /// Makes the file private; SQLite gives its files beside it the same permissions.

@@ -285,7 +285,7 @@ async fn a_file_that_is_no_database_is_refused() {
     )
     .unwrap();
     let error = open(&at(&path)).await.err().unwrap();
-    assert!(matches!(error, StoreError::Open { .. }), "{error}");
+    assert!(matches!(error, StoreError::NotADatabase { .. }), "{error}");
     let error = open(&at(&path.join("below/a/file"))).await.err().unwrap();
     assert!(matches!(error, StoreError::Folder { .. }), "{error}");
 }

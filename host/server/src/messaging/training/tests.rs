@@ -47,6 +47,7 @@ async fn app() -> TrainingApp {
         driver: driver.expect("a thread can be started"),
         auth: auth.expect("a directory"),
         runs_actions: false,
+        sandboxes_only: false,
         room: Arc::new(PayloadRoom::new(store.clone(), 1 << 30)),
         store,
         weights: None,
