@@ -118,9 +118,9 @@ mod tests {
         let from = root.path().join("from");
         fs::create_dir(&from).unwrap();
         let deep = vec!["d".repeat(200); 20].join("/");
-        let mut make = Command::new("mkdir");
-        let made = make.args(["-p", &deep]).current_dir(&from).status();
-        assert!(made.unwrap().success());
+        let mut command = Command::new("mkdir");
+        let status = command.args(["-p", &deep]).current_dir(&from).status();
+        assert!(status.unwrap().success());
         let error = copy(&from, &root.path().join("x".repeat(100))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
         assert!(!error.to_string().contains("ddd"), "{error}");

@@ -317,51 +317,12 @@ fn an_answer_is_complete_with_the_end_of_each_output() {
         format!(r#"{{"index":{index},"meta_info":{{"finish_reason":{reason}}}}}"#)
     };
     let length = r#"{"type":"length"}"#;
-    let more = r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#;
     for (endpoint, events, outputs, complete) in [
         (ChatCompletions, vec![stop(0)], 1, true),
         (ChatCompletions, vec![stop(0)], 0, true),
         (ChatCompletions, vec![stop(0)], 2, false),
         (ChatCompletions, vec![stop(0), stop(0)], 2, false),
         (ChatCompletions, vec![stop(1), stop(0)], 2, true),
-        (ChatCompletions, vec!["[DONE]".into()], 1, false),
-        (ChatCompletions, vec![stop(0), "[DONE]".into()], 2, false),
-        (
-            ChatCompletions,
-            vec![more.into(), " [DONE] ".into()],
-            1,
-            true,
-        ),
-        (
-            ChatCompletions,
-            vec![more.into(), "[DONE]".into()],
-            2,
-            false,
-        ),
-        (
-            Responses,
-            vec![
-                r#"{"type":"response.output_text.delta","delta":"a"}"#.into(),
-                "[DONE]".into(),
-            ],
-            1,
-            false,
-        ),
-        (
-            Responses,
-            vec![
-                r#"{"type":"response.completed","response":{"status":"completed","usage":null}}"#
-                    .into(),
-            ],
-            1,
-            true,
-        ),
-        (
-            Responses,
-            vec![r#"{"type":"response.completed","response":{}}"#.into()],
-            1,
-            true,
-        ),
         (
             Completions,
             vec![r#"{"choices":[{"finish_reason":"stop"},{"finish_reason":"length"}]}"#.into()],
@@ -403,6 +364,28 @@ fn an_answer_is_complete_with_the_end_of_each_output() {
     ] {
         let events: Vec<&str> = events.iter().map(String::as_str).collect();
         let found = stream(endpoint, &events).is_complete(outputs);
+        assert_eq!(found, complete, "{endpoint:?} {events:?} of {outputs}");
+    }
+}
+
+/// Proxies announce the end of answers that broke off.
+#[test]
+fn an_announced_end_counts_if_the_engine_never_says_how_outputs_end() {
+    let stop = r#"{"choices":[{"index":0,"finish_reason":"stop"}]}"#;
+    let more = r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#;
+    let part = r#"{"type":"response.output_text.delta","delta":"a"}"#;
+    let whole = r#"{"type":"response.completed","response":{"status":"completed","usage":null}}"#;
+    let bare = r#"{"type":"response.completed","response":{}}"#;
+    for (endpoint, events, outputs, complete) in [
+        (ChatCompletions, &["[DONE]"][..], 1, false),
+        (ChatCompletions, &[stop, "[DONE]"], 2, false),
+        (ChatCompletions, &[more, " [DONE] "], 1, true),
+        (ChatCompletions, &[more, "[DONE]"], 2, false),
+        (Responses, &[part, "[DONE]"], 1, false),
+        (Responses, &[part, whole], 1, true),
+        (Responses, &[part, bare], 1, true),
+    ] {
+        let found = stream(endpoint, events).is_complete(outputs);
         assert_eq!(found, complete, "{endpoint:?} {events:?} of {outputs}");
     }
 }
