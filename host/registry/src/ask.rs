@@ -181,6 +181,7 @@ mod tests {
         let driver = spawn_driver(DriverOptions {
             core: Core::new(CoreConfig::default()),
             seq: 0,
+            restarted: false,
             snapshot_seq: 0,
             replay_time: std::time::Duration::ZERO,
             clock: Clock::start(Timestamp(0), 1.0),

@@ -156,7 +156,7 @@ async fn a_stream_of_messages_is_complete_with_its_reason() {
         (format!("{start}{reason}{stop}\n\n"), true),
         (format!("{start}{reason}{stop}"), true),
         (format!("{start}{reason}"), true),
-        (format!("{start}{stop}\n"), true),
+        (format!("{start}{stop}\n"), false),
         (start.to_owned(), false),
     ] {
         let body = json!({

@@ -365,7 +365,8 @@ async fn an_abort_of_everything_is_one_of_ones_own() {
     assert_eq!(aborted["engines_told"], 0, "{aborted}");
     waiting.until_given_up().await;
     theirs.abort();
-    at_engine.chunk(b"data: [DONE]\n\n").await;
+    let rest = b"data: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    at_engine.chunk(rest).await;
     at_engine.end().await;
     let ended = ours.finish().await;
     assert!(

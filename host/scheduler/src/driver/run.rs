@@ -43,6 +43,8 @@ pub struct DriverOptions {
     pub core: Core,
     /// Position of the latest event in the journal.
     pub seq: u64,
+    /// Whether the core is recovered: it is told so before any of its timers, which may be long due.
+    pub restarted: bool,
     /// Position of the latest snapshot; 0 for none.
     pub snapshot_seq: u64,
     /// How long the replay of the events after it took.
@@ -85,7 +87,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         moves_caches: options.transfers.is_some(),
         started: Instant::now(),
     };
-    let driver = Driver {
+    let mut driver = Driver {
         scheduler: Scheduler::new(from, options.policies, ()),
         clock: options.clock,
         journal: options.journal,
@@ -106,6 +108,10 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     std::thread::Builder::new()
         .name("treadle-driver".into())
         .spawn(move || {
+            if options.restarted {
+                driver.take_event(Event::Daemon(DaemonEvent::DaemonRestarted), None);
+                driver.flush();
+            }
             driver.run(&received);
             drop(running);
         })?;

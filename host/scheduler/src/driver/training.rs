@@ -332,6 +332,7 @@ mod tests {
             clock: Clock::start(core.now(), 1.0),
             core,
             seq: 0,
+            restarted: false,
             snapshot_seq: 0,
             replay_time: Duration::ZERO,
             policies: PolicyEvaluator::new(EvaluatorLimits::default()),

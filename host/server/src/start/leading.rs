@@ -329,13 +329,13 @@ async fn start_driver(
     let clock = Clock::start(recovered.core.now(), config.scheduler.time_scale);
     let journal = spawn_journal(store.clone(), metrics.journal.clone());
     let committed = journal.committed();
-    let restarted = recovered.seq > 0;
     let wanted = config.core();
     let configured = recovered.core.programs().config.as_ref() == Some(&wanted);
     let policies = PolicyEvaluator::new(evaluator_limits(&config.plugins));
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
+        restarted: recovered.seq > 0,
         snapshot_seq: recovered.snapshot_seq,
         replay_time,
         clock,
@@ -351,9 +351,6 @@ async fn start_driver(
     if !configured {
         let config = Box::new(wanted);
         driver.event(Event::Daemon(DaemonEvent::Configured { config }));
-    }
-    if restarted {
-        driver.event(Event::Daemon(DaemonEvent::DaemonRestarted));
     }
     Ok((driver, committed))
 }

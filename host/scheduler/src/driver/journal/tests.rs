@@ -330,6 +330,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
         clock: Clock::start(core.now(), 1.0),
         core,
         seq: 0,
+        restarted: false,
         snapshot_seq: 0,
         replay_time: Duration::ZERO,
         policies: PolicyEvaluator::new(EvaluatorLimits::default()),

@@ -32,6 +32,7 @@ async fn app() -> TrainingApp {
         clock: Clock::start(core.now(), 1.0),
         core,
         seq: 0,
+        restarted: false,
         snapshot_seq: 0,
         replay_time: Duration::ZERO,
         policies: PolicyEvaluator::default(),
