@@ -41,7 +41,7 @@ pub(crate) struct Facts<'e> {
     pub(crate) failures: Vec<usize>,
     /// When treadle left it out of training, and why.
     pub(crate) drops: Vec<Since<&'e str>>,
-    /// What was stored of it was deleted at some time.
+    /// What was stored of it was deleted at some time: it may be served without its sample.
     pub(crate) deleted: bool,
 }
 

@@ -16,9 +16,9 @@
 //! 2. No program begins while engines have an older version than the floor of the next batch.
 //! 3. When a batch is cut, groups below the next floor are cut, run on, or were waited for
 //!    ([`Stale`]).
-//! 4. At most `(pipeline + 1) * batch_groups` groups have begun and are in no batch, and no more
-//!    than the batches hold that what engines sample now is not too old for. One that has begun
-//!    gets all its members.
+//! 4. At most `(pipeline + 1) * batch_groups` groups have begun and are in no batch, and only as
+//!    many as fit into the batches for which tokens that are sampled now are young enough. One that
+//!    has begun gets all its members.
 //! 5. A prompt whose group was cut returns to the head of the queue; after some returns it is
 //!    waited for.
 //! 6. Older groups are served first.

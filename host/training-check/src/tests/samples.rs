@@ -1,6 +1,8 @@
-//! Samples that treadle assembled are found in the events, and proven from their steps.
+//! Samples that treadle assembled are found in the events, and proven from their steps; those of
+//! deleted members are not expected.
 
 use super::fixture::{Fixture, captured, ended};
+use super::shown;
 use crate::payload::{Sequence, Span, read_sequences};
 use crate::{Error, Report, Rule, assembled, read_batches};
 use serde_json::{Value, json};
@@ -187,4 +189,20 @@ fn what_is_reported_after_the_end_samples_nothing() {
     run.events.remove(run.at("program_released", "p3-a"));
     let found = run.report().violations;
     assert!(found.iter().any(|found| found.rule == Rule::Abandoned));
+}
+
+#[test]
+fn a_member_that_was_deleted_has_no_sample_and_its_batch_may_change() {
+    let mut run = Fixture::good();
+    for (stem, member) in [("batch-2.1", 1), ("batch-3", 0)] {
+        run.payloads.remove(stem);
+        run.group(stem)["members"][member]["sample"] = Value::Null;
+    }
+    let report = run.report();
+    let broken: Vec<Rule> = report.violations.iter().map(|found| found.rule).collect();
+    assert_eq!(broken, [Rule::Unchanged, Rule::Sample]);
+    for program in ["p2-b", "p3-a"] {
+        run.events.push(captured("member_deleted", program));
+    }
+    assert_eq!(shown(&run.report()), "");
 }
