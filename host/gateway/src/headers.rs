@@ -1,6 +1,6 @@
-//! Filters the headers and queries that reach engines. Engines and routers in front of them accept control
-//! headers from any client: rank, worker, cache, logging. So a header passes only if it is listed
-//! here or allowed by the operator.
+//! Filters the headers and queries that reach engines. Engines and routers in front of them accept
+//! control headers and parameters from any client: rank, worker, cache, logging. So a header passes
+//! only if it is listed here or allowed by the operator, and a parameter only if it is listed.
 
 use axum::http::{HeaderMap, Uri};
 use treadle_auth::secret;

@@ -49,10 +49,7 @@ async fn delete_member(
 ) -> Answer<MemberDeleted> {
     let job = JobName::of(&caller, job);
     let inside: Box<str> = caller.principal.inside(&program).into();
-    let (name, member) = (job.inside.clone(), inside.clone());
-    let places = app.read(move |state| places_of(state, &name, &member));
-    let places = places.await?.ok_or_else(|| job.unknown())?;
-    for place in &places {
+    for place in &app.places(&job, &inside).await? {
         if place.batch.is_none() {
             let released = ProgramEvent::ProgramReleased {
                 program: inside.clone(),
@@ -64,6 +61,8 @@ async fn delete_member(
         let member = place.member.clone();
         app.train(TrainingEvent::MemberDeleted { member }).await?;
     }
+    // It may have been put into a batch meanwhile.
+    let places = app.places(&job, &inside).await?;
     let payloads = app.delete_payloads(&job, &inside).await?;
     app.removed(&caller);
     let change = Change {
@@ -112,6 +111,12 @@ fn places_of(state: &Runs, name: &str, program: &str) -> Option<Vec<Place>> {
 }
 
 impl TrainingApp {
+    async fn places(&self, job: &JobName, program: &str) -> Result<Vec<Place>, Response> {
+        let (name, program) = (job.inside.clone(), program.to_owned());
+        let places = self.read(move |state| places_of(state, &name, &program));
+        places.await?.ok_or_else(|| job.unknown())
+    }
+
     /// Removes all payloads of a program. Returns how many there were.
     async fn delete_payloads(&self, job: &JobName, program: &str) -> Result<u64, Response> {
         let before_us = now_us();

@@ -212,6 +212,59 @@ async fn a_body_that_is_cut_off_is_asked_for_again_and_a_complete_one_is_not() {
     fixture.finish().await;
 }
 
+/// What an engine or a proxy before it says that is no answer, whatever its status.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_is_on_record_as_a_failure() {
+    let mut engine = RawEngine::start().await;
+    let fixture = before(&[&engine], |config| config.engines.retry_max = 0).await;
+    let error = r#"{"error":{"message":"CUDA error"}}"#;
+    let length = error.len();
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    for (answer, told) in [
+        (
+            format!("{head}content-length: {length}\r\n\r\n{error}"),
+            "CUDA error",
+        ),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n".into(),
+            "101 Switching Protocols",
+        ),
+    ] {
+        let client = fixture.client.clone();
+        let asked = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 9)).await });
+        engine.request().await.write(answer).await;
+        let refused = asked.await.expect("an answer");
+        let text = String::from_utf8_lossy(&refused.body);
+        assert_eq!(refused.status, 502, "{text}");
+        assert!(text.contains(told), "{text}");
+    }
+    assert_eq!(outcomes(&fixture.client, "p", 2).await, ["failed"; 2]);
+    fixture.finish().await;
+}
+
+/// A proxy before a dead engine ends what it has of the answer properly.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_that_a_proxy_announces_does_not_reach_the_client() {
+    let mut engine = RawEngine::start().await;
+    let fixture = before(&[&engine], |config| config.engines.retry_max = 0).await;
+    let mut body = streamed(chat("p", "x", 9));
+    body["n"] = json!(2);
+    let asked = asking(&fixture.client, CHAT, body);
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: Text/Event-Stream\r\n\r\n";
+    let events = format!("{}\n\ndata: [DONE]\n\ndata: {{}}\n\n", delta(0, "\"stop\""));
+    let answer = format!("{head}{events}");
+    engine.request().await.write(answer).await;
+    let ended = asked.await.expect("an end");
+    let text = String::from_utf8_lossy(&ended.bytes).into_owned();
+    assert!(
+        ended.broken && text.contains("not each of 2 outputs"),
+        "{text}"
+    );
+    assert!(!text.contains("[DONE]"), "{text}");
+    assert_eq!(outcomes(&fixture.client, "p", 1).await, ["failed"]);
+    fixture.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_dies_after_comments_has_answered_nothing() {
     let mut engine = RawEngine::start().await;

@@ -66,8 +66,8 @@ fn a_group_is_spread_over_ranks_though_one_has_most_room() {
     assert_eq!(group_beside_an_empty_worker(&ENGINES), [0, 0, 0, 8]);
 }
 
-#[test]
-fn room_decides_between_endpoints_and_load_between_their_ranks() {
+/// Two ranks of an address and an engine, each with the cache of one program.
+pub(crate) fn filled_unequally() -> Scenario {
     let mut s = workers(&["http://a#0", "http://a#1", "http://b"]);
     for (step, tokens) in [(0, 30_000), (1, 20_000), (2, 25_000)] {
         s.arrive(&format!("long {step}"), step, tokens);
@@ -76,6 +76,12 @@ fn room_decides_between_endpoints_and_load_between_their_ranks() {
     for (step, tokens) in [(0, 30_000), (1, 20_000), (2, 25_000)] {
         s.finish(step, tokens, 10);
     }
+    s
+}
+
+#[test]
+fn room_decides_between_endpoints_and_load_between_their_ranks() {
+    let mut s = filled_unequally();
     // The second rank has most room, so they go to its endpoint; then to the one with fewer
     // programs.
     for step in 3..7 {

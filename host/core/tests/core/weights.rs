@@ -3,7 +3,7 @@
 
 use crate::caches::{caches, decide, loads, moves, offloaded, turn};
 use crate::offloading_engines::{engine, finish, round};
-use crate::ranks::workers;
+use crate::ranks::{filled_unequally, workers};
 use crate::scenario::Scenario;
 use crate::suspension::{answer_until, publish, suspend};
 use treadle_core::programs::{Worker, WorkerState};
@@ -205,14 +205,7 @@ fn what_an_engine_was_seen_to_keep_is_forgotten() {
 
 #[test]
 fn a_fence_and_an_update_are_of_all_ranks_of_an_address() {
-    let mut s = workers(&["http://a#0", "http://a#1", "http://b"]);
-    for (step, tokens) in [(0, 30_000), (1, 20_000), (2, 25_000)] {
-        s.arrive(&format!("long {step}"), step, tokens);
-    }
-    assert_eq!(s.dispatched(), [(0, 0), (1, 1), (2, 2)]);
-    for (step, tokens) in [(0, 30_000), (1, 20_000), (2, 25_000)] {
-        s.finish(step, tokens, 10);
-    }
+    let mut s = filled_unequally();
     suspend(&mut s, 1, &[0]);
     register(&mut s, 3, "http://a#2");
     register(&mut s, 4, "http://c");

@@ -362,7 +362,9 @@ pub(super) async fn whole(
     body: Bytes,
     mut guard: StepGuard,
 ) -> Response<Body> {
-    if parts.status.is_success() && is_error(&body) {
+    let usage = usage_of_body(call.endpoint, &body);
+    let has_end = usage.is_some_and(|usage| usage.finish.is_some());
+    if parts.status.is_success() && !has_end && is_error(&body) {
         let mut failed = parts.clone();
         failed.status = StatusCode::BAD_GATEWAY;
         let words = in_words(&body);
@@ -373,8 +375,7 @@ pub(super) async fn whole(
         return respond(call, &failed, body);
     }
     if parts.status.is_success() {
-        let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
-        return answered(call, parts, body, usage, guard).await;
+        return answered(call, parts, body, usage.unwrap_or_default(), guard).await;
     } else if is_rejection(parts.status) {
         let words = in_words(&body);
         guard.rejected(&format!(

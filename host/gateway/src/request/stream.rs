@@ -148,7 +148,8 @@ impl StepStream {
         let is_cut_short = self.is_over() && !self.is_complete();
         if is_cut_short {
             // Clients take this for the end of a complete answer.
-            data.truncate(memmem::rfind(&data, b"data:").unwrap_or(0));
+            let end = memmem::find(&data, b"[DONE]").unwrap_or(data.len());
+            data.truncate(memmem::rfind(&data[..end], b"data:").unwrap_or(0));
         }
         if let Some(kept) = &mut self.kept {
             kept.add(&data);
