@@ -118,10 +118,12 @@ fn a_shaped_loop_runs_in_one_command() {
     ] {
         assert!(out.contains(said), "`{said}` is missing: {out}");
     }
-    // Of the first batch nothing is known, so each group samples twelve, and eight are trained.
+    // Of the first groups nothing is known, so each samples twelve, and eight are trained. One that
+    // came later, and samples fewer, may be ready before the last of them.
     let first = out.split("batch ").nth(1).expect("the first batch");
-    let unselected = "  unselected: 32 with ";
-    assert!(first.contains(unselected), "{out}");
+    let unselected = first.split("  unselected: ").nth(1);
+    let unselected = unselected.and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(unselected.is_some_and(|n| (16..=32).contains(&n)), "{out}");
     let log = folder.path().join("bandit-darts-run/daemon.log");
     assert!(log.exists(), "the daemon that it started says something");
     let connected = std::net::TcpStream::connect(url.trim_start_matches("http://"));
