@@ -34,10 +34,12 @@ install_agents() {
 
 # Starts a daemon with simulated engines on a free port; sets URL and DAEMON.
 start_daemon() {
+  # Else the first look could still find the address of the last daemon.
+  rm -f "$WORK/daemon.out"
   "$BIN" up --listen 127.0.0.1:0 >"$WORK/daemon.out" 2>"$WORK/daemon.log" &
   DAEMON=$!
   local waited=0
-  until URL="$(sed -n 's/^treadle listens on //p' "$WORK/daemon.out")" && [[ -n "$URL" ]]; do
+  until URL="$(sed -n 's/^treadle listens on //p' "$WORK/daemon.out" 2>/dev/null)" && [[ -n "$URL" ]]; do
     ((waited += 1))
     if ((waited > 600)) || ! kill -0 "$DAEMON" 2>/dev/null; then
       cat "$WORK/daemon.log" >&2
