@@ -95,7 +95,7 @@ run_tests() {
   local profile=default
   [[ -z "${CI:-}" ]] || profile=ci
   cargo nextest run --binaries-metadata "$BINARIES" --cargo-metadata "$METADATA" --no-fail-fast \
-    --profile "$profile" --test-threads "$((($(nproc) * 3 + 1) / 2))" \
+    --profile "$profile" --test-threads "$(($(nproc) * 2))" \
     -E "$ALL_TESTS"
 }
 
