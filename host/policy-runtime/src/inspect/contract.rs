@@ -1,6 +1,8 @@
 //! Checks of an upload against the WIT package: what it imports, and which world it
 //! targets.
 
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 
 use wasmparser::{Parser, Payload};
@@ -48,18 +50,27 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
             "build it with treadle-plugin, or embed the WIT: wasm-tools component embed wit --world eviction",
         ));
     }
-    ComponentEncoder::default()
-        .validate(true)
-        .module(module)
-        .and_then(|mut encoder| encoder.encode())
-        .map_err(|error| {
-            UploadRefusal::new(
-                "not-a-component",
-                format!("{error:#}"),
-                "the module's imports and exports against its embedded WIT",
-                "build it again with the WIT of this treadle and one version of the bindings",
-            )
-        })
+    let encoded = parsed(|| {
+        let encoder = ComponentEncoder::default().validate(true).module(module);
+        encoder.and_then(|mut encoder| encoder.encode())
+    });
+    encoded.map_err(|error| {
+        UploadRefusal::new(
+            "not-a-component",
+            error,
+            "the module's imports and exports against its embedded WIT",
+            "build it again with the WIT of this treadle and one version of the bindings",
+        )
+    })
+}
+
+/// What a library for components makes of an upload. These libraries panic at some components that
+/// are valid but have names where others have none.
+fn parsed<T, E: Display>(parse: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(parse)) {
+        Ok(parsed) => parsed.map_err(|error| format!("{error:#}")),
+        Err(_) => Err("it has an import or export of a form that is not supported".to_owned()),
+    }
 }
 
 /// Imports of a core module have the names of the interfaces, possibly after a prefix of the naming
@@ -111,7 +122,7 @@ fn check_import(import: &str) -> Refused<()> {
 
 /// The WIT that a component was made from.
 pub(crate) fn decode(component: &[u8]) -> Refused<(Resolve, WorldId)> {
-    match wit_component::decode(component) {
+    match parsed(|| wit_component::decode(component)) {
         Ok(DecodedWasm::Component(resolve, world)) => Ok((resolve, world)),
         Ok(DecodedWasm::WitPackage(..)) => Err(UploadRefusal::new(
             "no-code",
@@ -121,7 +132,7 @@ pub(crate) fn decode(component: &[u8]) -> Refused<(Resolve, WorldId)> {
         )),
         Err(error) => Err(UploadRefusal::new(
             "not-a-component",
-            format!("{error:#}"),
+            error,
             "the component's imports and exports",
             "build it with treadle-plugin or another tool that works from the WIT",
         )),
@@ -143,13 +154,13 @@ pub(crate) fn interfaces<'a>(
 pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'static str> {
     let mut nearest = None;
     for &(name, world) in &CONTRACT.worlds {
-        match wit_component::targets(&CONTRACT.resolve, world, component) {
+        match parsed(|| wit_component::targets(&CONTRACT.resolve, world, component)) {
             Ok(()) => return Ok(name),
             Err(error) => {
                 let interface = format!("{PACKAGE}/{name}-policy");
                 let is_meant = exports.iter().any(|export| export.starts_with(&interface));
                 if is_meant {
-                    nearest = Some((name, format!("{error:#}")));
+                    nearest = Some((name, error));
                 }
             }
         }

@@ -55,6 +55,16 @@ fn what_is_no_wasm_is_refused() {
 }
 
 #[test]
+fn a_component_whose_parser_panics_is_refused() {
+    let function = r#"(component
+        (core module $m (func (export "f")))
+        (core instance $i (instantiate $m))
+        (func $f (canon lift (core func $i "f")))
+        (export "treadle:policy/plugin@1.0.0" (func $f)))"#;
+    assert_eq!(refusal(&wat(function)).code, "not-a-component");
+}
+
+#[test]
 fn a_file_cut_anywhere_is_refused() {
     let engine = engine();
     let whole = policy("");
