@@ -15,7 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use treadle_core::bindings::BindingEvent;
-use treadle_core::{CoreConfig, DaemonEvent, Event, Origin, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{CoreConfig, DaemonEvent, Event, Origin};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{GatewayId, PolicyRef, Role, StepId, Timestamp, World};
 use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
@@ -82,6 +83,7 @@ impl Simulation {
             moves_caches: true,
             started: self.instant(),
         };
+        self.database.auditor.model.daemon_starts(self.now_us);
         let model = self.database.auditor.model.clone();
         let watcher = Watcher::new(model, self.injected_bug);
         let (gateways, engines) = (self.gateways.len(), self.engines.len());

@@ -30,7 +30,8 @@ use run_queues::Dispatched;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::bindings::BoundJobs;
 use treadle_core::programs::Decision;
-use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode};
 use treadle_dst_outcome::Checked;
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId, World};
 
@@ -160,6 +161,11 @@ impl Model {
     /// How each step ended.
     pub(crate) fn endings(&self) -> impl Iterator<Item = Ending> + '_ {
         self.ended.values().copied()
+    }
+
+    /// A daemon starts: nothing could be done before.
+    pub(crate) fn daemon_starts(&mut self, sim_us: u64) {
+        self.sim_us = sim_us;
     }
 
     fn pass(&mut self, core: &Core, at: Timestamp, sim_us: u64, event: &Event) {

@@ -1,12 +1,14 @@
 //! Run queues: if an engine does not order its steps itself, those beyond its limit wait here, the
 //! most urgent first, and a running one may be preempted (`Heddle` Algorithm 1).
 
+use crate::Programs;
+use crate::programs::Refusal;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::KvPlacement;
 use crate::programs::ranking::Ranking;
 use crate::programs::step::GivesWay;
 use crate::programs::worker::{QueuedStep, Worker};
-use crate::{ProgramCommand, Programs, Purpose};
+use crate::programs::{ProgramCommand, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -183,6 +185,9 @@ impl Programs {
         let (program, Some(worker)) = (s.program, s.state.worker()) else {
             return;
         };
+        if s.is_cut {
+            return self.refuse(step, Refusal::ProgramReleased);
+        }
         self.resume_waiting(step);
         self.leave_engine(step);
         if let Some(s) = self.state.steps.get_mut(&step) {
@@ -191,6 +196,10 @@ impl Programs {
         }
         self.leave_lost_worker(program);
         self.refresh_idle(program);
+        // Its engine may have come to take shorter contexts, or other models, while it ran.
+        if self.refuse_if_unserved(step) || self.refuse_if_too_long(step) {
+            return;
+        }
         let stays = self.waits_in_line(program)
             && self.serving_worker_of(program) == Some(worker)
             && self.holds_context(worker, step, program);
