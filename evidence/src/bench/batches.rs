@@ -4,6 +4,7 @@
 use super::figures::{Figure, Report, Target};
 use super::folder::TemporaryFolder;
 use super::latencies::Latencies;
+use super::loopback::Loopback;
 use super::server::Server;
 use super::{BenchError, report_progress};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use treadle_demo::exchange::{get, post, put};
 use treadle_http::Upstream;
@@ -32,16 +34,20 @@ const MEASURED: u32 = 400;
 const SUBMISSION: u32 = 500;
 /// Output tokens of each sample of the batches whose bytes are read.
 const LONG_TOKENS: u32 = 8_192;
-const LONG_BATCHES: u32 = 4;
+const LONG_BATCHES: u32 = 8;
 const MB: f64 = 1e6;
 
 const NOTE: &str = "Clients report whole samples over HTTP, each with a prompt of 64 tokens; treadle runs in \
     a process of its own on this machine, with its defaults but for training.bytes_max, which has room \
     for all of them. batch.first is the time of the request that cuts a batch, batch.again of the same \
     request once more, with 128 samples in a batch, while as many samples wait as the setting says. \
-    payload.rate is that of GET .../payload, the first one of each batch; payload.disk and payload.cache \
-    are those at which a file of the same bytes is read in pieces of 1 MiB, from the disk and from the \
-    page cache. What was read is not kept in any of them. \
+    payload.rate is that of GET .../payload, the first one of each batch, whose samples were stored \
+    right before, so that a SQLite file of them is in the page cache; payload.cold is that after the \
+    file was dropped from there. payload.disk and payload.cache are those at which a file of the same bytes is \
+    read in pieces of 1 MiB, from the disk and from the page cache; payload.loopback is that at which \
+    the same bytes come from the memory of this process over HTTP, to the same client: no server is \
+    faster. What was read is not kept in any of them. payload.share is payload.rate over payload.disk, \
+    payload.ceiling is payload.loopback over it: the most that payload.share can be on this machine. \
     flow.* has the daemon's memory after a tenth and after all of further samples that were trained \
     and released.";
 
@@ -112,7 +118,7 @@ impl Run<'_> {
         let rate = f64::from(groups * GROUP) / began.elapsed().as_secs_f64();
         report.push(Figure::new("samples.rate", rate, "/s"));
         self.latencies(groups / BATCH_GROUPS, report).await?;
-        self.payloads(report).await?;
+        self.payloads(args, report).await?;
         if args.flow > 0 {
             self.flow(args, report).await?;
         }
@@ -196,40 +202,47 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads whole payloads, and files of the same bytes.
-    async fn payloads(&self, report: &mut Report) -> Result<(), String> {
+    /// Reads whole payloads, and the same bytes in other ways.
+    async fn payloads(&self, args: &BatchesArgs, report: &mut Report) -> Result<(), String> {
         report_progress("batches: payloads ...");
         self.declare("long").await?;
         self.sample("long", 0, LONG_BATCHES * BATCH_GROUPS, LONG_TOKENS)
             .await?;
-        let (mut bytes, mut took_s, mut disk_s, mut cache_s) = (0, 0.0, 0.0, 0.0);
+        let mut all = Reads::default();
         for batch in 1..=LONG_BATCHES {
             self.batch("long", batch).await?;
             let path = format!("/api/v1/jobs/long/batches/{batch}/payload");
-            let began = Instant::now();
-            let read = self.read_through(&path).await?;
-            took_s += began.elapsed().as_secs_f64();
-            bytes += read;
+            let (bytes, first_s) = self.read_through(&self.gateway.url, &path).await?;
             let payload = get(&self.upstream, &self.gateway.url, &path).await?;
-            if payload.len() != read {
-                return Err(format!("{path} had {read} bytes, then {}", payload.len()));
+            if payload.len() != bytes {
+                return Err(format!("{path} had {bytes} bytes, then {}", payload.len()));
             }
-            let read = read_file(&payload).map_err(|error| error.to_string())?;
-            disk_s += read[0];
-            cache_s += read[1];
+            let [disk_s, cache_s] = read_file(&payload).map_err(|error| error.to_string())?;
+            let loopback = Loopback::of(payload).await;
+            let loopback = loopback.map_err(|error| error.to_string())?;
+            // The first one opens the connection; the daemon has one already.
+            self.read_through(&loopback.url, "/").await?;
+            let (_, loopback_s) = self.read_through(&loopback.url, "/").await?;
+            if args.store.is_none() {
+                let files = self.gateway.journal_files();
+                let dropped = files.and_then(|files| files.iter().try_for_each(drop_from_cache));
+                dropped.map_err(|error| error.to_string())?;
+                all.cold_s += self.read_through(&self.gateway.url, &path).await?.1;
+            }
+            all.bytes += bytes;
+            all.first_s += first_s;
+            all.disk_s += disk_s;
+            all.cache_s += cache_s;
+            all.loopback_s += loopback_s;
         }
-        for (name, seconds) in [("rate", took_s), ("disk", disk_s), ("cache", cache_s)] {
-            let rate = bytes as f64 / MB / seconds;
-            report.push(Figure::new(format!("payload.{name}"), rate, "MB/s"));
-        }
-        let share = Figure::new("payload.share", disk_s / took_s, "x");
-        report.push(share.target(Target::AtLeast(0.8)));
+        all.report(report);
         Ok(())
     }
 
-    /// Reads an answer in the pieces in which it comes, and returns its length.
-    async fn read_through(&self, path: &str) -> Result<usize, String> {
-        let (url, headers) = (&self.gateway.url, HeaderMap::new());
+    /// Reads an answer in the pieces in which it comes, and returns its length and the seconds that it
+    /// took.
+    async fn read_through(&self, url: &str, path: &str) -> Result<(usize, f64), String> {
+        let (headers, began) = (HeaderMap::new(), Instant::now());
         let sent = self
             .upstream
             .send(Method::GET, url, path, &headers, Bytes::new());
@@ -242,7 +255,7 @@ impl Run<'_> {
             let frame = frame.map_err(|error| error.to_string())?;
             length += frame.data_ref().map_or(0, Bytes::len);
         }
-        Ok(length)
+        Ok((length, began.elapsed().as_secs_f64()))
     }
 
     /// Lets samples flow through: each batch is trained and released.
@@ -280,6 +293,45 @@ impl Run<'_> {
     }
 }
 
+/// The bytes of all payloads that were read, and how long it took in each way, in seconds.
+#[derive(Default)]
+struct Reads {
+    bytes: usize,
+    /// From the daemon, right after the samples were stored.
+    first_s: f64,
+    /// From the daemon, after its files were dropped from the page cache; 0 without such files.
+    cold_s: f64,
+    /// A file, from the disk.
+    disk_s: f64,
+    /// A file, from the page cache.
+    cache_s: f64,
+    /// From memory, over HTTP.
+    loopback_s: f64,
+}
+
+impl Reads {
+    fn report(&self, report: &mut Report) {
+        for (name, seconds) in [
+            ("payload.rate", self.first_s),
+            ("payload.cold", self.cold_s),
+            ("payload.disk", self.disk_s),
+            ("payload.cache", self.cache_s),
+            ("payload.loopback", self.loopback_s),
+        ] {
+            report.push(if seconds > 0.0 {
+                Figure::new(name, self.bytes as f64 / MB / seconds, "MB/s")
+            } else {
+                let reason = "a PostgreSQL server has its files, and a cache, for itself";
+                Figure::absent(name, "MB/s", reason)
+            });
+        }
+        let share = Figure::new("payload.share", self.disk_s / self.first_s, "x");
+        report.push(share.target(Target::AtLeast(0.8)));
+        let ceiling = self.disk_s / self.loopback_s;
+        report.push(Figure::new("payload.ceiling", ceiling, "x"));
+    }
+}
+
 /// A sample of one step.
 fn sample(tokens: u32) -> Value {
     let prompt: Vec<u32> = (1..=64).collect();
@@ -297,12 +349,19 @@ fn read_file(bytes: &[u8]) -> io::Result<[f64; 2]> {
     let folder = TemporaryFolder::new()?;
     let path = folder.path().join("payload");
     fs::write(&path, bytes)?;
-    let file = File::open(&path)?;
-    file.sync_all()?;
-    fadvise(&file, 0, None, Advice::DontNeed)?;
-    let disk = read_through(&file)?;
+    drop_from_cache(&path)?;
+    let disk = read_through(&File::open(&path)?)?;
     let cache = read_through(&File::open(&path)?)?;
     Ok([disk, cache])
+}
+
+/// Drops a file from the page cache.
+fn drop_from_cache(path: impl AsRef<Path>) -> io::Result<()> {
+    let file = File::open(path)?;
+    // What is not written yet would stay.
+    file.sync_all()?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(())
 }
 
 fn read_through(mut file: &File) -> io::Result<f64> {

@@ -5,6 +5,7 @@ use super::BenchError;
 use super::folder::TemporaryFolder;
 use super::program::{daemon_program, without_settings};
 use super::usage;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -123,6 +124,19 @@ impl Server {
     /// Memory that it holds at present, in MiB.
     pub(super) fn resident_mib(&self) -> Result<f64, BenchError> {
         usage::resident_mib(self.pid)
+    }
+
+    /// The files of its journal, if they are in a folder of its own.
+    pub(super) fn journal_files(&self) -> std::io::Result<Vec<PathBuf>> {
+        let Some(folder) = &self.journal_folder else {
+            return Ok(Vec::new());
+        };
+        let entries = std::fs::read_dir(folder.path())?;
+        let mut paths = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<PathBuf>>>()?;
+        paths.retain(|path| path.is_file());
+        Ok(paths)
     }
 
     /// Ends it.

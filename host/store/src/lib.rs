@@ -62,7 +62,7 @@ pub use page::{
 };
 pub use payload_room::{NoRoom, PayloadRoom};
 pub use rows::{Batch, BindingSet, LengthRow, ListedStep, Placeholder, RefusedRow, RewardRow};
-pub use schema::{About, MigrationRow, SchemaStatus};
+pub use schema::{MigrationRow, SchemaStatus, StoreInfo};
 pub use sql::{
     ActionRow, AuditRow, BindingRow, CommandRow, DecisionRow, EventRow, PluginHead, PluginRow,
     PolicyStateRow, ProgramRow, SampleRow, ServiceRow, SinkRow, Snapshot, StepRow, TenantRow,

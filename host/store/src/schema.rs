@@ -80,9 +80,9 @@ impl SchemaStatus {
 /// A stored migration: its number, whether it completed, its checksum.
 pub(crate) type Applied = (i64, bool, Vec<u8>);
 
-/// General data of a store.
+/// Database, version, location and size of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct StoreInfo {
     /// `sqlite` or `postgres`.
     pub database: &'static str,
     /// Version of the database.

@@ -4,7 +4,7 @@ use crate::app::{JobName, TrainingApp, store_failed};
 use crate::payloads::{Bound, digest_text, of_sample};
 use crate::plain::{BatchPayload, TEXT_BYTES};
 use crate::room::Room;
-use crate::sample_reader::{SampleReader, Unread};
+use crate::sample_reader::{PART_SAMPLES, SampleReader, Unread};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +34,10 @@ const KEPT_BYTES: u64 = 256 << 20;
 /// How many times the tables of a sample are in memory: as they are stored, as they are understood,
 /// and as they are sent.
 const TABLE_COPIES: u64 = 3;
+
+/// Shorter pieces of an answer are sent together with those beside them, if they were read together:
+/// each piece takes part of a call to the system.
+const SHORT_BYTES: usize = 4 << 10;
 
 /// How a payload is written.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
@@ -75,7 +79,7 @@ impl Payload {
         let kept_bytes_max = KEPT_BYTES.min(room.bytes_max() / 2);
         let samples = SampleReader::plan(store, &job.inside, &names, kept_bytes_max).await;
         let mut samples = samples.map_err(refusal)?;
-        room.grow(samples.memory_bytes())?;
+        room.grow(samples.memory_bytes() + (SHORT_BYTES * PART_SAMPLES) as u64)?;
         let (mut frame, mut members) = (Frame::default(), Vec::new());
         let mut reads = pin!(samples.read());
         for (index, (_, group)) in groups.iter().enumerate() {
@@ -116,8 +120,8 @@ impl Payload {
         let logprobs = self.samples.tensor(|tokens| tokens.logprobs);
         let ids = self.samples.tensor(|tokens| tokens.ids);
         stream::iter([Ok(self.head)])
-            .chain(logprobs)
-            .chain(ids)
+            .chain(joined(logprobs))
+            .chain(joined(ids))
             .chain(stream::iter([Ok(self.tail)]))
     }
 
@@ -152,6 +156,34 @@ impl Payload {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// The bytes of these parts in fewer pieces. No part is taken before the one before it was sent:
+/// there is room for only a few.
+fn joined(
+    parts: impl Stream<Item = Result<Vec<Bytes>, Unread>> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, Unread>> + Send + 'static {
+    parts
+        .map_ok(|pieces| stream::iter(join_short(&pieces).into_iter().map(Ok::<Bytes, Unread>)))
+        .try_flatten()
+}
+
+/// The pieces, with short ones that follow each other in one.
+fn join_short(pieces: &[Bytes]) -> Vec<Bytes> {
+    let is_short = |piece: &Bytes| piece.len() < SHORT_BYTES;
+    let runs = pieces.chunk_by(|one, next| is_short(one) && is_short(next));
+    let joined = runs.map(|run| match run {
+        [piece] => piece.clone(),
+        run => {
+            let length: usize = run.iter().map(Bytes::len).sum();
+            let mut whole = Vec::with_capacity(length);
+            for piece in run {
+                whole.extend_from_slice(piece);
+            }
+            Bytes::from(whole)
+        }
+    });
+    joined.collect()
 }
 
 fn names_of_samples(groups: &[(Box<str>, Group)]) -> Vec<String> {
@@ -212,4 +244,56 @@ pub(crate) async fn plain(
     let written = tokio::task::spawn_blocking(writing).await;
     let written = written.unwrap_or_else(|error| Err(error.to_string()));
     written.map_err(|error| refusal(job, batch, Unread::Sample(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[tokio::test]
+    async fn short_pieces_are_sent_together_and_long_ones_as_they_are() {
+        let long = Bytes::from(vec![7; SHORT_BYTES]);
+        let short = |byte: u8| Bytes::from(vec![byte; 3]);
+        let pieces = vec![
+            short(1),
+            short(2),
+            long.clone(),
+            short(3),
+            long.clone(),
+            long.clone(),
+            short(4),
+            short(5),
+        ];
+        let sent = joined(stream::iter([Ok(pieces.clone())]));
+        let sent: Vec<Bytes> = sent.try_collect().await.expect("there is no error");
+        let lengths: Vec<usize> = sent.iter().map(Bytes::len).collect();
+        let long_bytes = long.len();
+        assert_eq!(lengths, [6, long_bytes, 3, long_bytes, long_bytes, 6]);
+        assert!(sent.iter().flatten().eq(pieces.iter().flatten()));
+        assert_eq!(sent[1].as_ptr(), long.as_ptr(), "nothing copies it");
+        let lost = Err(Unread::Sample("it is lost".to_owned()));
+        let mut broken = pin!(joined(stream::iter([Ok(vec![short(1), short(2)]), lost])));
+        let first = broken.try_next().await.expect("that is there");
+        assert_eq!(first.map(|piece| piece.len()), Some(6));
+        let error = broken.try_next().await.expect_err("it is lost");
+        assert_eq!(error.to_string(), "it is lost");
+    }
+
+    #[tokio::test]
+    async fn a_part_is_taken_once_the_one_before_it_was_sent() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = taken.clone();
+        let parts = stream::iter(0..3).map(move |_| {
+            counted.fetch_add(1, Relaxed);
+            Ok(vec![Bytes::from(vec![7; SHORT_BYTES]); 2])
+        });
+        let mut sent = pin!(joined(parts));
+        for (piece, parts) in [(1, 1), (2, 1), (3, 2)] {
+            let next = sent.try_next().await.expect("there is no error");
+            assert!(next.is_some(), "{piece}");
+            assert_eq!(taken.load(Relaxed), parts, "{piece}");
+        }
+    }
 }

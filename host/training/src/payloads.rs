@@ -19,7 +19,7 @@ use treadle_wire::ErrorCode;
 const UNNAMED_US: u64 = 3_600_000_000;
 
 /// Most payloads that are read by one query for an answer.
-pub(crate) const READ_AT_ONCE: usize = 16;
+const READ_AT_ONCE: usize = 16;
 /// How many times each stored byte is in memory while an answer is made: as it was stored, as it is
 /// understood, and as it is sent.
 const COPIES: u64 = 3;

@@ -1,19 +1,24 @@
 //! The samples of a payload, read and checked a few at a time.
 
-use crate::payloads::{READ_AT_ONCE, damaged, digest_text, missing};
+use crate::payloads::{damaged, digest_text, missing};
+use crate::read_ahead::read_ahead;
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use treadle_samples::Layout;
-use treadle_store::{Store, StoreError, TrainingPayload};
+use treadle_store::{Store, StoreError};
 
-/// Bytes of samples that are read together; a longer one is read by itself.
-const PART_BYTES: u64 = 2 << 20;
+/// Bytes of samples that are read together; a longer one is read by itself. Smaller parts need more
+/// statements, and of larger ones less is checked while others are read.
+const PART_BYTES: u64 = 1 << 20;
+/// Most samples of a part.
+pub(crate) const PART_SAMPLES: usize = 128;
 /// Parts that are read and checked at the same time, ahead of what is sent.
 const PARTS_AHEAD: usize = 3;
-/// How many times the bytes of a part are in memory while it is read: as rows, and as samples.
+/// How many times the bytes of a part are in memory while it is read: a database has a row itself
+/// while it hands it over. From then on nothing copies them.
 const COPIES: u64 = 2;
 
 /// Reads samples in the order of their names. Once all were read and checked, it has their tokens,
@@ -118,7 +123,9 @@ impl SampleReader {
 
     /// Reads and checks all samples.
     pub(crate) fn read(&self) -> impl Stream<Item = Result<Checked, Unread>> + Send + use<> {
-        self.read_from(0)
+        self.parts_from(0)
+            .map_ok(|samples| stream::iter(samples.into_iter().map(Ok::<Checked, Unread>)))
+            .try_flatten()
     }
 
     /// Keeps the tokens of the next sample that was read, if it is one of the first.
@@ -128,24 +135,32 @@ impl SampleReader {
         }
     }
 
-    /// One tensor of all samples, once each was read.
+    /// One tensor of all samples, once each was read: the pieces of at most `PART_SAMPLES` samples
+    /// at a time.
     pub(crate) fn tensor(
         &self,
         pick: fn(Tokens) -> Bytes,
-    ) -> impl Stream<Item = Result<Bytes, Unread>> + Send + use<> {
-        let kept = stream::iter(self.kept.clone()).map(Ok);
-        let others = self.read_from(self.kept_parts);
-        let others = others.map_ok(|checked| checked.tokens);
-        kept.chain(others).map_ok(pick)
+    ) -> impl Stream<Item = Result<Vec<Bytes>, Unread>> + Send + use<> {
+        let kept = self.kept.chunks(PART_SAMPLES);
+        let kept = kept.map(|some| some.iter().cloned().map(pick).collect::<Vec<Bytes>>());
+        let kept: Vec<Vec<Bytes>> = kept.collect();
+        let others = self.parts_from(self.kept_parts);
+        let others = others.map_ok(move |samples| {
+            let tokens = samples.into_iter().map(|checked| checked.tokens);
+            tokens.map(pick).collect::<Vec<Bytes>>()
+        });
+        stream::iter(kept).map(Ok).chain(others)
     }
 
-    fn read_from(&self, part: usize) -> impl Stream<Item = Result<Checked, Unread>> + Send + use<> {
+    fn parts_from(
+        &self,
+        part: usize,
+    ) -> impl Stream<Item = Result<Vec<Checked>, Unread>> + Send + use<> {
         let (store, job) = (self.store.clone(), self.job.clone());
-        stream::iter(self.parts[part..].to_vec())
-            .map(move |names| read_part(store.clone(), job.clone(), names))
-            .buffered(PARTS_AHEAD)
-            .map_ok(|samples| stream::iter(samples.into_iter().map(Ok::<Checked, Unread>)))
-            .try_flatten()
+        let parts = stream::iter(self.parts[part..].to_vec());
+        let reads = parts.map(move |names| read_part(store.clone(), job.clone(), names));
+        read_ahead(reads, PARTS_AHEAD)
+            .map(|read| read.unwrap_or_else(|error| Err(Unread::Sample(error.to_string()))))
     }
 }
 
@@ -156,7 +171,7 @@ fn parts_of(names: &[String], sizes: &BTreeMap<String, u64>) -> Result<Vec<Part>
         let size = sizes.get(name);
         let size = *size.ok_or_else(|| Unread::Sample(missing(name)))?;
         let fits = |part: &Part| {
-            part.names.len() < READ_AT_ONCE && part.bytes.saturating_add(size) <= PART_BYTES
+            part.names.len() < PART_SAMPLES && part.bytes.saturating_add(size) <= PART_BYTES
         };
         if !parts.last().is_some_and(fits) {
             parts.push(Part::default());
@@ -174,22 +189,22 @@ async fn read_part(
     job: Arc<str>,
     names: Arc<[String]>,
 ) -> Result<Vec<Checked>, Unread> {
-    let rows = store.payloads(&job, &names).await.map_err(Unread::Store)?;
+    let rows = store.payload_bodies(&job, &names).await;
+    let rows = rows.map_err(Unread::Store)?;
     let checked = tokio::task::spawn_blocking(move || checked(&names, rows)).await;
     checked.unwrap_or_else(|error| Err(Unread::Sample(error.to_string())))
 }
 
 /// Samples in the order of their names, each checked against the digest in its name.
-fn checked(names: &[String], rows: Vec<TrainingPayload>) -> Result<Vec<Checked>, Unread> {
-    let rows = rows.into_iter().map(|row| (row.name, row.body));
-    let mut rows: BTreeMap<String, Vec<u8>> = rows.collect();
+fn checked(names: &[String], rows: Vec<(String, Bytes)>) -> Result<Vec<Checked>, Unread> {
+    let rows: BTreeMap<String, Bytes> = rows.into_iter().collect();
     let samples = names.iter().map(|name| {
-        let body = rows.remove(name);
-        let body = Bytes::from(body.ok_or_else(|| Unread::Sample(missing(name)))?);
-        let layout = Layout::of(&body);
+        let body = rows.get(name);
+        let body = body.ok_or_else(|| Unread::Sample(missing(name)))?;
+        let layout = Layout::of(body);
         let layout =
             layout.map_err(|error| Unread::Sample(format!("{name} is damaged: {error}")))?;
-        if !name.ends_with(&digest_text(&layout.digest(&body))) {
+        if !name.ends_with(&digest_text(&layout.digest(body))) {
             return Err(Unread::Sample(damaged(name)));
         }
         let tokens = Tokens {
@@ -211,7 +226,7 @@ mod tests {
     use super::*;
     use crate::payloads::of_sample;
     use treadle_samples::{Sample, Sampled, Scored, Sequence, digest, store};
-    use treadle_store::Location;
+    use treadle_store::{Location, TrainingPayload};
 
     const JOB: &str = "math";
 
@@ -279,7 +294,10 @@ mod tests {
         let mut ids = std::pin::pin!(reader.tensor(|tokens| tokens.ids));
         loop {
             match ids.try_next().await {
-                Ok(Some(bytes)) => found.push(i32::from_le_bytes(bytes.as_chunks().0[0])),
+                Ok(Some(some)) => {
+                    let first = |bytes: &Bytes| i32::from_le_bytes(bytes.as_chunks().0[0]);
+                    found.extend(some.iter().map(first));
+                }
                 Ok(None) => return (found, Ok(())),
                 Err(error) => return (found, Err(error.to_string())),
             }
@@ -289,42 +307,42 @@ mod tests {
     #[tokio::test]
     async fn tokens_come_in_order_and_break_off_at_a_sample_that_was_damaged_since() {
         // The names of these have another order.
-        let rows: Vec<TrainingPayload> = (0..50).rev().map(row).collect();
+        let rows: Vec<TrainingPayload> = (0..500).rev().map(row).collect();
         let store = filled(&rows).await;
         let reader = read(&store, &rows, 0).await;
         assert!(reader.kept.is_empty());
-        let expected: Vec<i32> = (0..50).rev().collect();
+        let expected: Vec<i32> = (0..500).rev().collect();
         assert_eq!(ids(&reader).await, (expected.clone(), Ok(())));
-        let mut damaged = rows[20].clone();
+        let mut damaged = rows[200].clone();
         let end = damaged.body.len();
         // The last token; after it comes `{}`.
         damaged.body[end - 3] ^= 1;
         store.put_payloads(&[damaged]).await.expect("it is stored");
         let (found, end) = ids(&reader).await;
-        assert_eq!(found, expected[..READ_AT_ONCE], "the parts before it");
+        assert_eq!(found, expected[..PART_SAMPLES], "the parts before it");
         let error = end.expect_err("one is damaged");
-        assert!(error.contains(&rows[20].name), "{error}");
+        assert!(error.contains(&rows[200].name), "{error}");
         assert!(error.contains("damaged in the store"), "{error}");
     }
 
     #[tokio::test]
     async fn samples_up_to_the_limit_are_kept_and_others_are_read_again() {
-        let rows: Vec<TrainingPayload> = (0..50).map(row).collect();
+        let rows: Vec<TrainingPayload> = (0..500).map(row).collect();
         let store = filled(&rows).await;
-        let two_parts: u64 = rows[..2 * READ_AT_ONCE]
+        let two_parts: u64 = rows[..2 * PART_SAMPLES]
             .iter()
             .map(|row| row.size_bytes)
             .sum();
         let reader = read(&store, &rows, two_parts + 1).await;
-        assert_eq!(reader.kept.len(), 2 * READ_AT_ONCE);
+        assert_eq!(reader.kept.len(), 2 * PART_SAMPLES);
         let all = read(&store, &rows, u64::MAX).await;
         let removed = store.remove_payloads(JOB, &names(&rows), u64::MAX).await;
-        assert_eq!(removed.expect("they are removed"), 50);
+        assert_eq!(removed.expect("they are removed"), 500);
         let (found, end) = ids(&reader).await;
-        assert_eq!(found.len(), 2 * READ_AT_ONCE);
+        assert_eq!(found.len(), 2 * PART_SAMPLES);
         let error = end.expect_err("they are gone");
-        assert!(error.contains(&rows[2 * READ_AT_ONCE].name), "{error}");
-        assert_eq!(ids(&all).await, ((0..50).collect(), Ok(())));
+        assert!(error.contains(&rows[2 * PART_SAMPLES].name), "{error}");
+        assert_eq!(ids(&all).await, ((0..500).collect(), Ok(())));
         let plan = SampleReader::plan(store, JOB, &names(&rows), 0).await;
         let error = plan.err().map(|error| error.to_string());
         let error = error.expect("none is stored");

@@ -42,7 +42,7 @@ const LEADER: &str = "SELECT l.name, l.epoch, \
      ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - s.seen_us) / 1000 AS silent_ms \
      FROM leader l JOIN leader_seen s ON s.id = l.id";
 
-/// Runs all checks. Those that need a connection are left out if there is none.
+/// Runs all checks. If connecting fails, those that need a connection are left out.
 pub(crate) async fn examine(location: &PostgresLocation) -> Vec<Finding> {
     let target = match Target::new(location) {
         Ok(target) => target,
@@ -75,7 +75,7 @@ pub(crate) async fn examine(location: &PostgresLocation) -> Vec<Finding> {
     findings
 }
 
-type Found = Result<Vec<Finding>, StoreError>;
+type Findings = Result<Vec<Finding>, StoreError>;
 
 async fn one(
     target: &Target,
@@ -86,7 +86,7 @@ async fn one(
     target.call("an examination", query).await
 }
 
-async fn server(target: &Target, connection: &mut PgConnection) -> Found {
+async fn server(target: &Target, connection: &mut PgConnection) -> Findings {
     let row = one(target, connection, SERVER).await?;
     let version: String = row.try_get("version")?;
     let encoding: String = row.try_get("encoding")?;
@@ -140,14 +140,14 @@ async fn server(target: &Target, connection: &mut PgConnection) -> Found {
     ])
 }
 
-async fn clock(target: &Target, connection: &mut PgConnection) -> Found {
+async fn clock(target: &Target, connection: &mut PgConnection) -> Findings {
     let (asked, watch) = stopwatch();
     let row = one(target, connection, leader::CLOCK).await?;
     let now_us = u64::try_from(row.try_get::<i64, _>("now_us")?).unwrap_or(0);
     Ok(vec![Finding::of_clock(asked, watch.elapsed(), now_us)])
 }
 
-async fn room(target: &Target, connection: &mut PgConnection, wanted: u32) -> Found {
+async fn room(target: &Target, connection: &mut PgConnection, wanted: u32) -> Findings {
     let row = one(target, connection, ROOM).await?;
     let (free, most): (i64, i64) = (row.try_get("free")?, row.try_get("most")?);
     let finding = format!("{free} of {most} connections are free, a daemon uses up to {wanted}");
@@ -159,7 +159,7 @@ async fn room(target: &Target, connection: &mut PgConnection, wanted: u32) -> Fo
     }])
 }
 
-async fn rights(target: &Target, connection: &mut PgConnection) -> Found {
+async fn rights(target: &Target, connection: &mut PgConnection) -> Findings {
     let query = sqlx::query(RIGHTS).bind(&*target.schema);
     let row = target
         .call("an examination", query.fetch_one(connection))
@@ -191,12 +191,12 @@ async fn rights(target: &Target, connection: &mut PgConnection) -> Found {
     }])
 }
 
-async fn migrations(target: &Target, connection: &mut PgConnection) -> Found {
+async fn migrations(target: &Target, connection: &mut PgConnection) -> Findings {
     let status = schema::status(target, connection).await?;
     Ok(vec![Finding::of_schema(&status, &target.location)])
 }
 
-async fn size(target: &Target, connection: &mut PgConnection) -> Found {
+async fn size(target: &Target, connection: &mut PgConnection) -> Findings {
     let query = sqlx::query(SIZE).bind(&*target.schema);
     let row = target
         .call("an examination", query.fetch_one(connection))
@@ -213,7 +213,7 @@ async fn size(target: &Target, connection: &mut PgConnection) -> Found {
     )])
 }
 
-async fn check_leadership(target: &Target, connection: &mut PgConnection) -> Found {
+async fn check_leadership(target: &Target, connection: &mut PgConnection) -> Findings {
     if !schema::status(target, connection).await?.fits() {
         return Ok(Vec::new());
     }

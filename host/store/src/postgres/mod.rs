@@ -19,7 +19,7 @@ use sqlx::postgres::{PgPool, PgRow};
 use crate::condition::{Conditions, READING};
 use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::{About, Batch, Candidate, PostgresLocation, SchemaStatus, StoreError};
+use crate::{Batch, Candidate, PostgresLocation, SchemaStatus, StoreError, StoreInfo};
 
 use connect::Target;
 pub(crate) use examine::examine;
@@ -165,11 +165,11 @@ impl Engine for PostgresEngine {
             .map_or(0, |now| u64::try_from(now).unwrap_or(0)))
     }
 
-    async fn about(&self) -> Result<About, StoreError> {
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
         let rows = self.read(Statement::new(ABOUT)).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let size = row.signed("size_bytes")?.unwrap_or(0);
-        Ok(About {
+        Ok(StoreInfo {
             database: "postgres",
             version: row.text("version")?.unwrap_or_default(),
             location: self.target.location.to_string(),

@@ -317,6 +317,10 @@ impl Record for PgRow {
         self.try_get(column)
     }
 
+    fn borrowed(&self, column: &str) -> Result<Option<&[u8]>, sqlx::Error> {
+        self.try_get(column)
+    }
+
     fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error> {
         self.try_get(column)
     }

@@ -3,11 +3,13 @@
 use crate::StoreError;
 
 /// A row of a database.
-pub(crate) trait Record: Send + Sync {
+pub(crate) trait Record: Send + Sync + 'static {
     /// Text or NULL.
     fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
     /// Bytes or NULL.
     fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
+    /// Bytes or NULL, where they are in the row.
+    fn borrowed(&self, column: &str) -> Result<Option<&[u8]>, sqlx::Error>;
     /// A number or NULL.
     fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error>;
     /// Any value as text, for messages.
@@ -49,6 +51,13 @@ impl<R: Record> Cells<'_, R> {
         self.row
             .bytes(column)
             .map_err(|error| self.corrupt(column, error.to_string()))
+    }
+
+    /// Bytes that are not NULL, where they are in the row.
+    pub(crate) fn borrowed(&self, column: &'static str) -> Result<&[u8], StoreError> {
+        let value = self.row.borrowed(column);
+        let value = value.map_err(|error| self.corrupt(column, error.to_string()))?;
+        value.ok_or_else(|| self.corrupt(column, "it is NULL".into()))
     }
 
     /// A number that is neither negative nor NULL.

@@ -80,7 +80,7 @@ fn read_gateway(row: &impl Record) -> Result<u32, StoreError> {
     })
 }
 
-/// The secret number with this name; `fresh` is stored if there is none.
+/// The secret number with this name; stores `fresh` if there wasn't one.
 async fn key(work: &mut impl Work, name: &str, fresh: u64) -> Result<u64, StoreError> {
     let value = format!("{fresh:016x}");
     work.execute(Statement::new(ADD_KEY).text(name).text(&value))

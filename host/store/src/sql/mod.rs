@@ -25,6 +25,7 @@ mod plans;
 mod plugins;
 mod programs;
 mod retention;
+mod row_bytes;
 mod salvage;
 mod sinks;
 mod sizes;
@@ -62,7 +63,7 @@ pub use workers::WorkerRow;
 
 use crate::condition::Conditions;
 use crate::leadership::Term;
-use crate::{About, Batch, Candidate, StoreError, TEXT_BYTES_MAX};
+use crate::{Batch, Candidate, StoreError, StoreInfo, TEXT_BYTES_MAX};
 
 /// The tenant of the core's rows; there, tenants are part of names.
 const TENANT: &str = "default";
@@ -154,7 +155,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     fn now_us(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Kind, version, location and size of the store.
-    fn about(&self) -> impl Future<Output = Result<About, StoreError>> + Send;
+    fn info(&self) -> impl Future<Output = Result<StoreInfo, StoreError>> + Send;
 
     /// The health of the store as seen by this handle.
     fn conditions(&self) -> &Arc<Conditions>;

@@ -11,7 +11,7 @@ use super::sizes::Sizes;
 use super::{Engine, head};
 use crate::bodies::BlobBackend;
 use crate::leadership::Term;
-use crate::{About, Condition, Store, StoreError};
+use crate::{Condition, Store, StoreError, StoreInfo};
 
 /// A store handle.
 pub(crate) struct SqlStore<E> {
@@ -100,8 +100,8 @@ impl<E: Engine> Store for SqlStore<E> {
         self.engine.conditions().lost()
     }
 
-    async fn about(&self) -> Result<About, StoreError> {
-        self.engine.about().await
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.engine.info().await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,7 +1,9 @@
 //! Payloads of training runs.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
+use super::row_bytes::bytes_of;
 use super::store::writing;
 use super::table::table;
 use super::{Cells, Engine, SqlStore, Statement, TableRow as _, Work, names, within};
@@ -28,6 +30,8 @@ const NAMES_MAX: usize = 500;
 
 const LISTED: &str = "SELECT name FROM training_payloads WHERE job = $1 AND at_us < $2 AND name > $3 \
      ORDER BY name LIMIT $4";
+
+const BODIES: &str = "SELECT name, body FROM training_payloads WHERE job = $1";
 
 const SIZES: &str = "SELECT name, size_bytes FROM training_payloads WHERE job = $1";
 
@@ -61,6 +65,30 @@ impl<E: Engine> Training for SqlStore<E> {
             found.extend(self.engine.read_rows::<TrainingPayload>(query).await?);
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    async fn payload_bodies(
+        &self,
+        job: &str,
+        names: &[String],
+    ) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(NAMES_MAX) {
+            let mut query = Statement::new(BODIES).text(job);
+            push_one_of(&mut query, names);
+            for row in self.engine.read(query).await? {
+                let (table, key) = (TrainingPayload::TABLE, &["name"]);
+                let cells = Cells {
+                    table,
+                    key,
+                    row: &row,
+                };
+                let name = cells.text("name")?;
+                found.push((name, bytes_of(table, key, row, "body")?));
+            }
+        }
+        found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(found)
     }
 

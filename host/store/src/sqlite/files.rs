@@ -45,7 +45,7 @@ struct Opened {
 
 /// The state of the files at the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct FilesState {
     /// When the database file last changed.
     changed: (i64, i64),
     database_bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Files {
     options: SqliteConnectOptions,
     readers: SqlitePool,
     conditions: Arc<Conditions>,
-    seen: Mutex<Seen>,
+    seen: Mutex<FilesState>,
     /// The last event read from the journal: a reader without a cache notices if the file was
     /// overwritten.
     reached: AtomicI64,
@@ -89,7 +89,7 @@ impl Files {
             Ok::<_, StoreError>((Opened { path, identity }, found))
         };
         let (database, wal, index) = (of("")?, of("-wal")?, of("-shm")?);
-        let seen = Seen::of(&database.1, &wal.1);
+        let seen = FilesState::of(&database.1, &wal.1);
         Ok(Self {
             opened: [database.0, wal.0, index.0],
             mark,
@@ -120,7 +120,7 @@ impl Files {
     }
 
     /// Checks the files; returns the difference from those that were opened.
-    fn look(&self) -> Result<Seen, Difference> {
+    fn look(&self) -> Result<FilesState, Difference> {
         let [database, wal, index] = &self.opened;
         let (database, wal) = (database.found()?, wal.found()?);
         index.found()?;
@@ -128,7 +128,7 @@ impl Files {
             let why = format!("the file was cut to {} bytes", database.len());
             return Err(Difference::Lost(why));
         }
-        Ok(Seen::of(&database, &wal))
+        Ok(FilesState::of(&database, &wal))
     }
 
     /// If the files changed, checks their contents on a separate connection, which has no cached
@@ -206,7 +206,7 @@ impl From<sqlx::Error> for Difference {
     }
 }
 
-impl Seen {
+impl FilesState {
     fn of(database: &Metadata, wal: &Metadata) -> Self {
         Self {
             changed: (database.ctime(), database.ctime_nsec()),

@@ -23,7 +23,7 @@ use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection};
 use crate::condition::{Conditions, READING};
 use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::{About, Batch, Candidate, StoreError};
+use crate::{Batch, Candidate, StoreError, StoreInfo};
 
 pub(crate) use examine::examine;
 use files::Files;
@@ -304,11 +304,11 @@ impl Engine for SqliteEngine {
         Ok(since.map_or(0, |since| since.as_micros() as u64))
     }
 
-    async fn about(&self) -> Result<About, StoreError> {
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
         let rows = self.read(Statement::new(SIZE)).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let size = row.signed("size_bytes")?.unwrap_or(0);
-        Ok(About {
+        Ok(StoreInfo {
             database: "sqlite",
             version: row.text("version")?.unwrap_or_default(),
             location: self.location.clone(),

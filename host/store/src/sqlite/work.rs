@@ -293,6 +293,10 @@ impl Record for SqliteRow {
         self.try_get(column)
     }
 
+    fn borrowed(&self, column: &str) -> Result<Option<&[u8]>, sqlx::Error> {
+        self.try_get(column)
+    }
+
     fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error> {
         self.try_get(column)
     }

@@ -31,7 +31,7 @@ pub use plugins::Plugins;
 pub use programs::Programs;
 pub use training::Training;
 
-use crate::{About, Condition, StoreError};
+use crate::{Condition, StoreError, StoreInfo};
 
 /// The journal, its projections, and everything else that is durable.
 ///
@@ -65,7 +65,7 @@ pub trait Store:
     fn lost(&self) -> watch::Receiver<Option<Arc<str>>>;
 
     /// Kind, version, location and size of the store.
-    async fn about(&self) -> Result<About, StoreError>;
+    async fn info(&self) -> Result<StoreInfo, StoreError>;
 
     /// Resigns, writes what is pending and closes; later calls fail. Dropping loses nothing either.
     async fn close(&self) -> Result<(), StoreError>;

@@ -1,6 +1,7 @@
 //! Payloads of training runs.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::{Names, StoreError, TrainingPayload};
 
@@ -20,6 +21,14 @@ pub trait Training: Send + Sync {
         job: &str,
         names: &[String],
     ) -> Result<Vec<TrainingPayload>, StoreError>;
+
+    /// The names and bytes of those of these names that are stored, by name. Long ones are where the
+    /// database's driver put them: nothing copies them.
+    async fn payload_bodies(
+        &self,
+        job: &str,
+        names: &[String],
+    ) -> Result<Vec<(String, Bytes)>, StoreError>;
 
     /// The sizes of those of these names that are stored, by name; their bytes are not read.
     async fn payload_sizes(

@@ -164,6 +164,36 @@ pub(crate) async fn payloads_of_training_stay_until_they_are_removed(store: &dyn
     assert_eq!(bytes(Names::Any).await, 3, "the other job's");
 }
 
+/// Bytes that are not copied out of their rows outlive the statement, the rows, and for stores that
+/// are opened for each call also the connection.
+pub(crate) async fn bytes_of_payloads_stay_as_they_were_read(store: &dyn Store) {
+    let payload = |length: usize, add: usize| TrainingPayload {
+        job: "math".into(),
+        name: format!("sample/{length:07}"),
+        at_us: 1,
+        size_bytes: length as u64,
+        body: (0..length).map(|n| (n * 7 + add) as u8).collect(),
+    };
+    let lengths = [3, (16 << 10) - 1, 16 << 10, 3 << 20];
+    let all = lengths.map(|length| payload(length, 0));
+    store.put_payloads(&all).await.unwrap();
+    let mut asked: Vec<String> = all.iter().rev().map(|row| row.name.clone()).collect();
+    asked.push("sample/none".into());
+    let found = store.payload_bodies("math", &asked).await.unwrap();
+    let replaced = lengths.map(|length| payload(length, 1));
+    store.put_payloads(&replaced).await.unwrap();
+    let again = store.payload_bodies("math", &asked).await.unwrap();
+    for (found, expected) in [(found, all), (again, replaced)] {
+        assert_eq!(found.len(), expected.len(), "those that are stored");
+        for ((name, body), expected) in found.iter().zip(&expected) {
+            assert_eq!(*name, expected.name, "by name");
+            assert!(*body == expected.body, "{name}");
+        }
+    }
+    let of_others = store.payload_bodies("code", &asked).await.unwrap();
+    assert!(of_others.is_empty());
+}
+
 /// Texts of all kinds are stored unchanged, and sort and compare by their bytes.
 pub(crate) async fn text_is_kept_as_it_is(store: &dyn Store) {
     let names = ["B", "a", "\u{1f}t\u{1f}p", "nul\0nul", "é", "\u{10ffff}"];

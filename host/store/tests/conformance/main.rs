@@ -82,6 +82,7 @@ on_every_store!(
         a_key_stays_what_it_was_first,
         bodies_come_back_as_they_were,
         payloads_of_training_stay_until_they_are_removed,
+        bytes_of_payloads_stay_as_they_were_read,
         text_is_kept_as_it_is;
     journal:
         the_journal_counts_from_one_without_gaps,

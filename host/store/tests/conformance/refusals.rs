@@ -174,9 +174,9 @@ async fn waits_to_be_migrated(scratch: &Scratch) {
     assert!(migrate(&scratch.at).await.unwrap().fits());
     assert!(migrate(&scratch.at).await.unwrap().fits(), "a second time");
     let store = open_with(&scratch.at, &careful).await.unwrap();
-    let about = store.about().await.unwrap();
-    assert_eq!(about.schema_version as usize, before.pending.len());
-    assert!(about.size_bytes > 0 && !about.version.is_empty());
+    let info = store.info().await.unwrap();
+    assert_eq!(info.schema_version as usize, before.pending.len());
+    assert!(info.size_bytes > 0 && !info.version.is_empty());
     store.close().await.unwrap();
     graded(&examine(&scratch.at).await, "schema", Grade::Ok);
 }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::watch;
 use treadle_store::{
-    About, Access, ActionPage, ActionRow, Actions, Audit, AuditPage, AuditRow, Batch, BindingRow,
+    Access, ActionPage, ActionRow, Actions, Audit, AuditPage, AuditRow, Batch, BindingRow,
     Bindings, Bodies, BodyRow, Candidate, Cluster, CommandRow, Commands, Condition, DecisionPage,
     DecisionRow, EventPage, EventRow, Journal, LeaderRow, Leadership, LengthRow, ListedPage,
     ListedStep, Location, MetricHistory, Names, Placeholder, PluginHead, PluginRow, Plugins,
     PolicyStateRow, ProgramPage, ProgramRow, Programs, Pruned, RefusedRow, Retention, SamplePage,
     SampleRow, ServiceRow, SinkRow, Sinks, Snapshot, StepPage, StepRow, Store, StoreError,
-    TenantRow, TokenRow, Training, TrainingPayload, WorkerRow, open,
+    StoreInfo, TenantRow, TokenRow, Training, TrainingPayload, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -125,6 +126,7 @@ each_call!(Bodies {
 each_call!(Training {
     put_payloads(payloads: &[TrainingPayload]) -> ();
     payloads(job: &str, names: &[String]) -> Vec<TrainingPayload>;
+    payload_bodies(job: &str, names: &[String]) -> Vec<(String, Bytes)>;
     payload_sizes(job: &str, names: &[String]) -> Vec<(String, u64)>;
     payload_names(job: &str, before_us: u64, after: &str) -> Vec<String>;
     payload_bytes(jobs: &Names) -> u64;
@@ -145,7 +147,7 @@ each_call!(Cluster {
 });
 
 each_call!(Store {
-    about() -> About;
+    info() -> StoreInfo;
     close() -> ();
 } and {
     /// Each call uses a new handle without memory of earlier ones.

@@ -255,11 +255,12 @@ fn reading() -> Vec<Operation> {
         ("command", store, turn, store.command("c-1").await?);
         ("bodies", store, turn, store.bodies("p-1", 1).await?);
         ("payloads", store, turn, store.payloads("math", &["group/1".into()]).await?);
+        ("payload_bodies", store, turn, store.payload_bodies("math", &["group/1".into()]).await?);
         ("payload_sizes", store, turn, store.payload_sizes("math", &["group/1".into()]).await?);
         ("payload_names", store, turn, store.payload_names("math", 9_000_000, "").await?);
         ("payload_bytes", store, turn, store.payload_bytes(&Names::Any).await? > 0);
         ("leader", store, turn, store.leader().await?.is_some());
-        ("about", store, turn, store.about().await?.schema_version);
+        ("about", store, turn, store.info().await?.schema_version);
         ("open", store, turn, reopened(turn).await?);
     ]
 }

@@ -199,7 +199,7 @@ fn read_startup(client: &mut &TcpStream) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Reads messages up to a `Sync`, a simple query, or another message that is answered alone.
+/// Reads messages up to a `Sync`, a simple query, or another message that gets its own answer.
 fn read_group(
     client: &mut &TcpStream,
     statements: &mut HashMap<Vec<u8>, String>,
