@@ -42,16 +42,20 @@ async fn workers(client: &Client) -> Vec<Value> {
     listed["workers"].as_array().expect("a list").clone()
 }
 
-/// The workers once there are two that are as wanted.
-async fn two_workers_that(client: &Client, are: impl Fn(&Value) -> bool) -> Vec<Value> {
+/// The workers once there are this many that are as wanted.
+async fn workers_that(client: &Client, count: usize, are: impl Fn(&Value) -> bool) -> Vec<Value> {
     for _ in 0..600 {
         let found = workers(client).await;
-        if found.len() == 2 && found.iter().all(&are) {
+        if found.len() == count && found.iter().all(&are) {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("{:?}", workers(client).await);
+}
+
+async fn two_workers_that(client: &Client, are: impl Fn(&Value) -> bool) -> Vec<Value> {
+    workers_that(client, 2, are).await
 }
 
 async fn two_workers(client: &Client) -> Vec<Value> {
@@ -217,5 +221,111 @@ async fn simulated_ranks_are_workers_and_find_their_programs_caches() {
         let third = counters.prefix_queries_tokens / 3;
         assert!(counters.prefix_hits_tokens > third, "{counters:?}");
     }
+    fixture.finish().await;
+}
+
+/// vLLM's metrics with this many ranks. A server without data parallelism has one row, too.
+fn metrics_of(ranks: usize) -> String {
+    let rows = (0..ranks).map(|rank| {
+        format!(
+            "vllm:cache_config_info{{engine=\"{rank}\",kv_cache_size_tokens=\"5000\"}} 1.0\n\
+             vllm:num_requests_running{{engine=\"{rank}\"}} 0.0\n"
+        )
+    });
+    rows.collect()
+}
+
+/// Waits until an engine's ranks are its workers, or the engine itself if it has one only.
+async fn ranks_are(client: &Client, engine: &RawEngine, ranks: usize) {
+    let is_healthy = |worker: &Value| worker["is_healthy"] == true;
+    let found = workers_that(client, ranks, is_healthy).await;
+    let urls = found.iter().filter_map(|worker| worker["url"].as_str());
+    let urls: BTreeSet<String> = urls.map(str::to_owned).collect();
+    let expected: BTreeSet<String> = match ranks {
+        1 => BTreeSet::from([engine.url().to_owned()]),
+        _ => (0..ranks)
+            .map(|rank| format!("{}#{rank}", engine.url()))
+            .collect(),
+    };
+    assert_eq!(urls, expected);
+}
+
+/// The process ends, and another one with this many ranks begins.
+async fn restart(client: &Client, engine: &RawEngine, ranks: usize) {
+    let before = workers(client).await.len();
+    engine.set_well(false);
+    workers_that(client, before, |worker| worker["is_healthy"] == false).await;
+    engine.set_metrics(&metrics_of(ranks));
+    engine.set_well(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_comes_back_with_other_ranks_has_other_workers() {
+    let mut engine = RawEngine::start().await;
+    engine.set_metrics(&metrics_of(4));
+    let fixture = around(&engine, |_| ()).await;
+    let client = &fixture.client;
+    ranks_are(client, &engine, 4).await;
+    for ranks in [4, 2, 3, 1, 2] {
+        if ranks != 4 {
+            restart(client, &engine, ranks).await;
+            ranks_are(client, &engine, ranks).await;
+        }
+        if ranks == 1 {
+            continue;
+        }
+        // Programs that had their caches at ranks that are gone go on at others.
+        let mut placed = BTreeSet::new();
+        for program in ["a", "b", "c", "d"] {
+            placed.insert(turn(client, &mut engine, program).await);
+        }
+        // Those that are left may keep theirs.
+        let all: BTreeSet<String> = (0..ranks).map(|rank| rank.to_string()).collect();
+        assert!(placed.is_subset(&all), "{placed:?}");
+        let charged = |worker: &Value| worker["programs"].as_u64();
+        let programs = workers(client).await;
+        let programs: u64 = programs.iter().filter_map(charged).sum();
+        assert_eq!(programs, 4, "each is charged once");
+    }
+    // What an operator said of the address holds for a rank that is new.
+    let url =
+        percent_encoding::utf8_percent_encode(engine.url(), percent_encoding::NON_ALPHANUMERIC);
+    let path = format!("/api/v1/workers/{url}");
+    let body = r#"{"state":"cordoned"}"#;
+    client.send(Method::PATCH, &path, &[], body).await.ok();
+    restart(client, &engine, 3).await;
+    let is_cordoned = |worker: &Value| worker["state"] == "cordoned";
+    workers_that(client, 3, is_cordoned).await;
+    fixture.finish().await;
+}
+
+/// It restarted between two probes: only its page of metrics shows that.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_a_rank_that_is_gone_go_to_another() {
+    let mut engine = RawEngine::start().await;
+    engine.set_metrics(&metrics_of(3));
+    let fixture = around(&engine, |_| ()).await;
+    let client = fixture.client.clone();
+    ranks_are(&client, &engine, 3).await;
+    let mut program = "";
+    for each in ["a", "b", "c"] {
+        if turn(&client, &mut engine, each).await == "2" {
+            program = each;
+        }
+    }
+    let body = chat(program, "go on", 4);
+    let asked = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post(CHAT, &body).await })
+    };
+    let lost = engine.request().await;
+    assert_eq!(rank_of(&lost), "2");
+    engine.set_metrics(&metrics_of(2));
+    let again = engine.request().await;
+    assert_ne!(rank_of(&again), "2");
+    again.answer_chat().await;
+    asked.await.expect("it is answered").ok();
+    ranks_are(&client, &engine, 2).await;
+    drop(lost);
     fixture.finish().await;
 }

@@ -23,6 +23,9 @@ pub struct CapturedVersion {
     pub proven: Option<(u32, u64)>,
     /// Nobody knows what it has: an update began there, and neither ended nor goes on.
     pub unknown: bool,
+    /// Another number each time that the record of what the engine has was dropped, as when a job's
+    /// weights are released.
+    pub given_up: u64,
     /// Versions of the lineage by the names that engines have for them.
     pub named: BTreeMap<Box<str>, u64>,
     /// Which prompts its job wants to continue captured answers.
@@ -100,6 +103,7 @@ impl Core {
             version: found.version,
             proven,
             unknown,
+            given_up: worker.map_or(0, |worker| weights.given_up(worker)),
             history: *history,
             model: model.clone(),
             held: held.iter().map(|weights| weights.version).collect(),
@@ -133,7 +137,8 @@ impl ServedVersions {
         // Or have a version that is on record nowhere: also one that had what it came with, for
         // which there is no proof that could be missing.
         let was_held = !begun.held.is_empty() && ended.held.is_empty();
-        if ended.unknown || !parted && was_held {
+        let is_given_up = begun.given_up != ended.given_up;
+        if ended.unknown || is_given_up || !parted && was_held {
             return Err(UnknownVersion::Lost);
         }
         let ended = of(&self.ended).map_or(newest, |(_, newest)| newest);
@@ -217,6 +222,22 @@ mod tests {
             let bounds = ServedVersions { begun, ended }.bounds();
             assert_eq!(bounds, Err(UnknownVersion::Lost), "lineage {lineage}");
         }
+    }
+
+    /// It came with version 0, and the record of what it was loaded with meanwhile is gone.
+    #[test]
+    fn a_step_is_not_captured_if_the_record_of_its_engine_is_gone() {
+        let read = |given_up| CapturedVersion {
+            version: Some(0),
+            given_up,
+            ..CapturedVersion::default()
+        };
+        let bounds = |given_up| {
+            let (begun, ended) = (read(3), read(given_up));
+            ServedVersions { begun, ended }.bounds()
+        };
+        assert!(bounds(3).is_ok(), "it was before the step began");
+        assert_eq!(bounds(4), Err(UnknownVersion::Lost));
     }
 
     /// An engine may have a version before it is in service, and the trainer may abandon it.

@@ -361,12 +361,21 @@ impl Run {
                 }
                 Some(_) => {}
                 None => {
+                    // Its job was released meanwhile: it serves what it has.
+                    if self.is_there(engine).await {
+                        return Ok(Reply::resumed(engine.kind));
+                    }
                     let error = WeightsError::UnknownWorker(engine.worker);
                     return Err(refusal(&PublishError::Engines(error)));
                 }
             }
             let _ = timeout(LOOK_AGAIN, changes.changed()).await;
         }
+    }
+
+    async fn is_there(&self, engine: &Engine) -> bool {
+        let worker = self.driver.worker(engine.worker).await;
+        matches!(worker, Ok(Some(worker)) if worker.is_healthy())
     }
 
     async fn note(&self, engine: &Engine, known: &Known) {

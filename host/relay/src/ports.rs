@@ -44,14 +44,14 @@ pub fn port_router(port: Port, mut as_in_api: Guard) -> Router {
 
 /// The path of a request.
 #[derive(Deserialize)]
-struct Asked {
+struct PortPath {
     path: String,
 }
 
 async fn through(
     State(port): State<Port>,
     caller: Caller,
-    asked: Path<Asked>,
+    path: Path<PortPath>,
     query: RawQuery,
     sent: Sent,
 ) -> Response {
@@ -67,7 +67,7 @@ async fn through(
     let target = Target {
         job: port.job.clone(),
         worker: Some(worker.id.0.to_string()),
-        path: asked.0.path,
+        path: path.0.path,
     };
     answer(port.app, &caller, target, query.0, sent).await
 }

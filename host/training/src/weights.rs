@@ -241,13 +241,15 @@ impl HoldingView {
 
 impl JobWeightsView {
     fn of(name: &JobName, state: &Weighed) -> Option<Self> {
-        let job = state.jobs.get(&name.inside)?;
+        let job = state.job(&name.inside)?;
+        let is_loaded = state.jobs.contains_key(&name.inside);
+        let update = job.update.as_ref().filter(|_| is_loaded);
         let workers = state.of_job(&name.inside);
         let now = Timestamp(now_us());
         Some(Self {
             job: name.own.to_string(),
             serving: job.serving.as_ref().map(WeightsView::of),
-            update: job.update.as_ref().map(UpdateView::of),
+            update: update.map(UpdateView::of),
             last: job.last.as_ref().map(EndedUpdateView::of),
             workers: workers
                 .map(|(worker, holding)| HoldingView::of(worker, holding, state, now))

@@ -59,6 +59,17 @@ impl Caller {
             if self.driver.recorded().await.is_err() {
                 return;
             }
+            // It waited for another one, and the engine may be another process by now, or its job
+            // released.
+            let is_wanted = self.driver.weights(move |state| {
+                let pending = state.holding(worker).and_then(|holding| holding.call);
+                pending.is_some_and(|pending| pending.number == number)
+            });
+            match is_wanted.await {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(_) => return,
+            }
             let Ok(found) = self.driver.worker(worker).await else {
                 return;
             };

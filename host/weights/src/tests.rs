@@ -31,9 +31,9 @@ enum Faults {
 }
 
 /// Which engines answered when they were last probed.
-struct Seen(BTreeMap<WorkerId, bool>);
+struct LastProbes(BTreeMap<WorkerId, bool>);
 
-impl treadle_core::weights::Engines for Seen {
+impl treadle_core::weights::Engines for LastProbes {
     fn engines(&self) -> Vec<WorkerId> {
         self.0.keys().copied().collect()
     }
@@ -64,7 +64,7 @@ struct Late {
 struct Fleet {
     machine: WeightsMachine,
     engines: BTreeMap<WorkerId, Scripted>,
-    seen: Seen,
+    seen: LastProbes,
     fenced: BTreeSet<WorkerId>,
     calls: Vec<WeightsCommand>,
     answers: Vec<Late>,
@@ -103,7 +103,7 @@ impl Fleet {
         Self {
             machine: WeightsMachine::default(),
             engines: workers().map(|w| (w, engine(w))).collect(),
-            seen: Seen(workers().map(|w| (w, true)).collect()),
+            seen: LastProbes(workers().map(|w| (w, true)).collect()),
             fenced: BTreeSet::new(),
             calls: Vec::new(),
             answers: Vec::new(),

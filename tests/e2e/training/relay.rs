@@ -199,6 +199,27 @@ async fn an_engine_that_lies_serves_nothing() {
     fixture.finish().await;
 }
 
+/// Its trainer resumes it, though the job's weights were released meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_paused_outlives_its_job() {
+    let fixture = Fixture::start(2, 10_000).await;
+    let client = &fixture.client;
+    let call = async |step: &str| {
+        let path = format!("/api/v1/jobs/math/workers/0/engine{step}");
+        client.post(&path, &Value::Null).await
+    };
+    call("/pause?mode=keep").await.ok();
+    client.delete("/api/v1/jobs/math/weights").await.ok();
+    let view = get(client, "/weights").await.ok();
+    let workers = view["workers"].as_array().expect("a list");
+    assert_eq!((workers.len(), &workers[0]["fenced"]), (1, &json!(true)));
+    let cause = workers[0]["cause"].as_str().unwrap_or_default();
+    assert!(cause.contains("its trainer paused it"), "{view}");
+    assert_eq!(call("/resume").await.ok()["status"], "resumed");
+    get(client, "/weights").await.refused(404, "job_unknown");
+    fixture.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_of_another_job_is_left_alone() {
     let fixture = Fixture::start(1, 10_000).await;

@@ -6,9 +6,12 @@ use crate::offloading_engines::{engine, finish, round};
 use crate::ranks::{filled_unequally, workers};
 use crate::scenario::Scenario;
 use crate::suspension::{answer_until, publish, suspend};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{CacheAction, ProgramCommand, ProgramEvent};
 use treadle_core::programs::{Worker, WorkerState};
-use treadle_core::weights::{Call, WeightsCommand};
-use treadle_core::{CacheAction, Capacity, Command, Event, ProgramCommand, ProgramEvent};
+use treadle_core::training::TrainingEvent;
+use treadle_core::weights::{Answer, Call, TrainerCall, WeightsCommand, WeightsEvent};
+use treadle_core::{CapturedVersion, Command, Event, ServedVersions, UnknownVersion};
 use treadle_model::{EngineKind, ProgramId, WorkerId};
 
 /// Updates these engines, and none but these.
@@ -48,6 +51,7 @@ fn register(s: &mut Scenario, worker: u32, url: &str) {
             tokens: Some(100_000),
             ..Capacity::default()
         },
+        role: None,
     }));
     s.recover(worker);
 }
@@ -251,4 +255,74 @@ fn a_rank_that_comes_back_is_fenced_as_the_others() {
     register(&mut s, 0, "http://a#0");
     assert!(!worker(&s, 0).fenced);
     assert_eq!(worker(&s, 0).weights, None);
+}
+
+/// Passes a trainer's call on; the engine does it.
+fn relay(s: &mut Scenario, call: TrainerCall) {
+    let (job, worker) = ("math", WorkerId(0));
+    let is_passed = call != TrainerCall::Resume;
+    s.handle(Event::Weights(WeightsEvent::WeightsRelayed {
+        job: job.into(),
+        worker,
+        lineage: 0,
+        all: true,
+        call,
+    }));
+    if is_passed {
+        s.handle(Event::Weights(WeightsEvent::WeightsRelayEnded {
+            job: job.into(),
+            worker,
+            answer: Answer::Done,
+        }));
+    }
+}
+
+/// It came with weights of its own, and is updated while a step runs there; then nothing on record
+/// says so any more.
+#[test]
+fn a_step_during_which_a_jobs_weights_are_released_is_not_captured() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.handle(Event::Training(TrainingEvent::JobDeclared {
+        job: "math".into(),
+        settings: Box::default(),
+    }));
+    let read = |s: &Scenario| {
+        let read = s.core.captured_version("math", Some(WorkerId(0)));
+        read.expect("it is declared")
+    };
+    let bounds = |s: &Scenario, begun: &CapturedVersion| {
+        let (begun, ended) = (begun.clone(), read(s));
+        ServedVersions { begun, ended }.bounds()
+    };
+    let begun = read(&s);
+    let own = bounds(&s, &begun).expect("it has what it came with");
+    assert_eq!((own.oldest, own.newest), (0, 0));
+    relay(&mut s, TrainerCall::Pause { own: false });
+    let name = Some("1".into());
+    relay(&mut s, TrainerCall::Load { name });
+    relay(&mut s, TrainerCall::Resume);
+    answer_until(&mut s, None);
+    let updated = bounds(&s, &begun).expect("it has version 1");
+    assert_eq!((updated.oldest, updated.newest), (0, 1));
+    s.handle(Event::Weights(WeightsEvent::WeightsReleased {
+        job: "math".into(),
+    }));
+    assert!(!worker(&s, 0).fenced);
+    assert_eq!(bounds(&s, &begun), Err(UnknownVersion::Lost));
+    // One that begins now has the version that the trainer reports.
+    assert!(bounds(&s, &read(&s)).is_ok());
+}
+
+/// Its process has no ranks any more, and what it has is nobody's.
+#[test]
+fn an_address_is_not_fenced_for_ranks_that_are_gone() {
+    let mut s = workers(&["http://a#0", "http://a#1"]);
+    suspend(&mut s, 1, &[0]);
+    register(&mut s, 2, "http://a");
+    assert!(worker(&s, 2).fenced, "as long as they are there");
+    remove(&mut s, 1);
+    remove(&mut s, 0);
+    assert!(!worker(&s, 2).fenced);
+    s.arrive("a", 1, 1_000);
+    assert_eq!(s.dispatched(), [(1, 2)]);
 }

@@ -1,5 +1,6 @@
 //! What is refused before it becomes an event.
 
+use crate::call::Call;
 use crate::event::WeightsEvent;
 use crate::holding::{Holding, Phase};
 use crate::job::JobWeights;
@@ -93,8 +94,8 @@ pub enum WeightsError {
     Unfinished(WorkerId),
     /// An update in parts that its trainer left.
     #[error(
-        "{0} was paused again before it was to resume, so its trainer may have sent it only a part \
-         of the weights; send it all of them"
+        "{0} may have only a part of the weights: it refused one, or was paused again before it was \
+         to resume; begin anew and send it all of them"
     )]
     Left(WorkerId),
     /// An engine whose weights may be a mixture.
@@ -258,10 +259,12 @@ impl State {
         if self.jobs.get(job).is_some_and(|known| !known.driven) {
             return Err(WeightsError::Loads);
         }
+        // One whose job let go of it is no more in the update that was begun there.
+        let is_owned = self.owner(worker).is_some();
         match self.holdings.get(&worker) {
+            _ if !is_owned && !is_for_any(call) => Err(WeightsError::NotPaused(worker)),
             Some(holding) => holding.check_called(worker, call),
-            None if is_for_any(call) => Ok(()),
-            None => Err(WeightsError::NotPaused(worker)),
+            None => Ok(()),
         }
     }
 }
@@ -278,7 +281,10 @@ impl Holding {
     fn check_called(&self, worker: WorkerId, call: &TrainerCall) -> Result<(), WeightsError> {
         let trainer = self.trainer.clone().unwrap_or_default();
         let is_resuming = self.phase == Phase::Resuming && self.call.is_some();
-        if trainer.call.is_some() || is_resuming && *call != TrainerCall::Resume {
+        let is_resuming = is_resuming && *call != TrainerCall::Resume;
+        // Of a job that was released: treadle loads it.
+        let is_loading = self.call.is_some_and(|pending| pending.call == Call::Apply);
+        if trainer.call.is_some() || is_resuming || is_loading {
             return Err(WeightsError::Calls(worker));
         }
         let torn = || WeightsError::Torn {

@@ -6,7 +6,7 @@
 //! goes on with the others. A torn engine gets steps again after an update of all its weights.
 
 use crate::holding::{Holding, Phase, Progress};
-use crate::job::{JobWeights, Stage, Update, compare, is_before_pause};
+use crate::job::{JobWeights, Stage, Update, compare, is_before_pause, record};
 use crate::trainer::{Trainer, TrainerCall};
 use crate::{Answer, Call, Checksums, Engines, State, UpdatePlan, Weights};
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,6 +175,10 @@ impl State {
         if *by.call == TrainerCall::Resume && is_held {
             return;
         }
+        if *by.call == TrainerCall::Resume && self.resume_released(name, worker, now) {
+            return;
+        }
+        self.begin_job(name, now);
         let job = self.jobs.entry(name.into()).or_insert_with(|| JobWeights {
             driven: true,
             ..JobWeights::default()
@@ -182,11 +186,7 @@ impl State {
         job.all |= by.all;
         let new = if job.all { engines.engines() } else { vec![] };
         for worker in new.into_iter().chain([worker]) {
-            let new = || Holding::new(name, now);
-            let holding = self.holdings.entry(worker).or_insert_with(new);
-            if !self.jobs.contains_key(&holding.job) {
-                holding.job = name.into();
-            }
+            self.take(name, worker, now);
         }
         if *by.call == TrainerCall::Join {
             if let Some(holding) = self.holdings.get_mut(&worker) {
@@ -245,7 +245,7 @@ impl State {
 
     /// Trainers need not name versions: then it is what the engines report.
     pub(crate) fn adopt_name(&mut self, name: &str, reported: &str) {
-        let Some(update) = self.jobs.get_mut(name).and_then(|job| job.update.as_mut()) else {
+        let Some(update) = self.job_mut(name).and_then(|job| job.update.as_mut()) else {
             return;
         };
         if update.stage != Stage::Driven || !update.weights.name.is_empty() {
@@ -253,10 +253,11 @@ impl State {
         }
         let before = update.weights.clone();
         update.weights.name = reported.into();
+        let named = update.weights.clone();
         for holding in self.holdings.values_mut().filter(|h| *h.job == *name) {
             for of_holding in [&mut holding.loading, &mut holding.held] {
                 if of_holding.as_ref() == Some(&before) {
-                    *of_holding = Some(update.weights.clone());
+                    *of_holding = Some(named.clone());
                 }
             }
         }
@@ -277,7 +278,8 @@ impl State {
             self.joined(name, worker, answer, now);
             return;
         }
-        let update = self.jobs.get(name).and_then(|job| job.update.as_ref());
+        let update = record(&self.jobs, &self.released, name);
+        let update = update.and_then(|job| job.update.as_ref());
         let update = update.filter(|update| update.workers.contains(&worker));
         let update = update.filter(|_| *holding.job == *name);
         let Some(update) = update else {

@@ -1,5 +1,6 @@
 //! The weights of one job: what serves, and the update that is under way.
 
+use crate::call::Call;
 use crate::event::UpdatePlan;
 use crate::group::Group;
 use crate::holding::{CUTS_WAIT, Holding, Phase};
@@ -129,7 +130,8 @@ pub struct JobWeights {
 impl JobWeights {
     /// Whether an engine gets steps: it serves an admitted version, and is not about to be paused.
     pub(crate) fn admits(&self, worker: WorkerId, holding: &Holding) -> bool {
-        if holding.is_joining() {
+        let pending = holding.call.map(|pending| pending.call);
+        if holding.is_joining() || pending == Some(Call::Pause) {
             return false;
         }
         let update = self.update.as_ref();
@@ -152,6 +154,15 @@ impl Update {
     pub(crate) fn next(&self) -> Option<WorkerId> {
         self.workers.first().copied()
     }
+}
+
+/// A job on record, or one that was released while an engine finishes what was begun.
+pub(crate) fn record<'s>(
+    jobs: &'s BTreeMap<Box<str>, JobWeights>,
+    released: &'s BTreeMap<Box<str>, JobWeights>,
+    name: &str,
+) -> Option<&'s JobWeights> {
+    jobs.get(name).or_else(|| released.get(name))
 }
 
 /// Engines whose checksums differ from what most have, and what most have.

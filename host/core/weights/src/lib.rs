@@ -33,6 +33,7 @@ mod group;
 mod holding;
 mod invariants;
 mod job;
+mod release;
 mod state;
 mod trainer;
 mod trainer_calls;
@@ -88,7 +89,7 @@ pub struct WeightsMachine {
 impl WeightsMachine {
     /// The machine as a snapshot has it.
     pub fn with_state(state: State) -> Self {
-        let touched = state.jobs.keys().cloned().collect();
+        let touched = state.names().collect();
         Self {
             state,
             touched,
@@ -124,7 +125,7 @@ impl WeightsMachine {
                         .push_back(Notice::WeightsChanged { worker, weights });
                 }
             }
-            WeightsEvent::WeightsReleased { job } => drop(self.state.jobs.remove(job)),
+            WeightsEvent::WeightsReleased { job } => self.state.release(job),
             WeightsEvent::WeightsRelayed {
                 job,
                 worker,
@@ -150,8 +151,18 @@ impl WeightsMachine {
     /// Notes which engines are there and answer.
     fn look(&mut self, engines: &dyn Engines) {
         let present: BTreeSet<WorkerId> = engines.engines().into_iter().collect();
+        let was_any_fenced = !self.state.fenced.is_empty();
         for name in self.state.look(&present, engines, self.now) {
             self.touched.insert(name);
+        }
+        // One that came while its address was fenced is fenced too, and stays when the workers go
+        // that the fence was for.
+        let is_free = |worker: &&WorkerId| self.state.holding(**worker).is_none();
+        for worker in present.iter().filter(is_free).filter(|_| was_any_fenced) {
+            self.notices.push_back(Notice::WorkerFenced {
+                worker: *worker,
+                fenced: false,
+            });
         }
     }
 
@@ -165,6 +176,7 @@ impl WeightsMachine {
                 version: served.version,
             });
         }
+        self.state.finish(name, now);
         let calls = self.state.calls(name, engines, now);
         self.commands.extend(calls);
     }
@@ -199,7 +211,7 @@ impl Machine for WeightsMachine {
         }
         let is_due = self.due.is_some_and(|due| due <= self.now);
         if is_due {
-            self.touched.extend(self.state.jobs.keys().cloned());
+            self.touched.extend(self.state.names());
         }
         self.touched.extend(self.state.cutting());
         self.state.await_cuts(engines, self.now);
@@ -246,7 +258,7 @@ impl Notified for WeightsMachine {
                 self.touched.insert(job.clone());
             }
             Notice::JobRemoved { job } => {
-                self.state.jobs.remove(job);
+                self.state.release(job);
                 self.touched.insert(job.clone());
             }
             _ => {}

@@ -5,7 +5,7 @@ use crate::call::{Answer, Call};
 use crate::command::WeightsCommand;
 use crate::event::UpdatePlan;
 use crate::holding::{Holding, Phase, Progress};
-use crate::job::{JobWeights, Stage, Update};
+use crate::job::{JobWeights, Stage, Update, record};
 use crate::version::{Checksums, Weights};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,13 @@ pub struct State {
     pub fenced: BTreeSet<WorkerId>,
     /// Calls made.
     pub calls: u64,
+    /// Jobs that were released while engines of them could not serve what they had.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub released: BTreeMap<Box<str>, JobWeights>,
+    /// Engines whose record of what they have was dropped, each with a number that is higher every
+    /// time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given_up: BTreeMap<WorkerId, u64>,
 }
 
 impl State {
@@ -43,7 +50,7 @@ impl State {
             return Some("it joins a process group with its trainer".into());
         }
         let Some(job) = self.jobs.get(&holding.job) else {
-            return Some("its job was released before it proved what it has; restart it".into());
+            return Some(holding.why_let_go().into());
         };
         let update = job.update.as_ref();
         if let Some(update) = update.filter(|update| update.workers.contains(&worker)) {
@@ -71,7 +78,7 @@ impl State {
 
     /// Whether a job's trainer drives the updates of its engines.
     pub fn is_driven(&self, job: &str) -> bool {
-        self.jobs.get(job).is_some_and(|job| job.driven)
+        self.job(job).is_some_and(|job| job.driven)
     }
 
     /// Engines of a job.
@@ -90,6 +97,7 @@ impl State {
         engines: &dyn Engines,
         now: Timestamp,
     ) {
+        self.begin_job(name, now);
         let job = self.jobs.entry(name.into()).or_insert_with(|| JobWeights {
             all: true,
             ..JobWeights::default()
@@ -108,11 +116,7 @@ impl State {
             workers.to_vec()
         };
         for worker in all {
-            let new = || Holding::new(name, now);
-            let holding = self.holdings.entry(worker).or_insert_with(new);
-            if !self.jobs.contains_key(&holding.job) {
-                holding.job = name.into();
-            }
+            self.take(name, worker, now);
         }
         let own: BTreeSet<WorkerId> = self.of_job(name).map(|(worker, _)| worker).collect();
         let (workers, lost) = own.into_iter().partition(|w| engines.answers(*w));
@@ -165,7 +169,7 @@ impl State {
         let Some(holding) = self.holdings.get_mut(&worker) else {
             return false;
         };
-        let job = self.jobs.get(&holding.job);
+        let job = record(&self.jobs, &self.released, &holding.job);
         let of_serving = job.filter(|job| job.serving == holding.loading);
         let of_update = job.and_then(|job| job.update.as_ref());
         let of_update = of_update.filter(|u| holding.loading.as_ref() == Some(&u.weights));
@@ -230,6 +234,9 @@ impl State {
             self.leave_behind(&holding.job, worker, "it was removed".into());
             if let Some(job) = self.jobs.get_mut(&holding.job) {
                 job.group.lose(worker, "was removed");
+            }
+            if holding.held.is_some() || !holding.sound {
+                self.give_up(worker);
             }
             touched.insert(holding.job);
         }
@@ -329,14 +336,9 @@ impl State {
         cutting.map(|(name, _)| name.clone()).chain(pausing)
     }
 
-    /// Engines that begin or cease to get steps. Those of a job that was released serve what they
-    /// have; one that had not proven it gets no steps until it is another process, or loads a
-    /// version of another job.
+    /// Engines that begin or cease to get steps.
     pub(crate) fn fences(&mut self) -> Vec<(WorkerId, bool)> {
-        self.holdings.retain(|_, holding| {
-            let serves = holding.phase == Phase::Held && holding.call.is_none();
-            !serves || self.jobs.contains_key(&holding.job)
-        });
+        self.prune();
         let held = self.holdings.iter();
         let fenced = held.filter(|(worker, holding)| {
             let job = self.jobs.get(&holding.job);
@@ -357,9 +359,10 @@ impl State {
         engines: &dyn Engines,
         now: Timestamp,
     ) -> Vec<WeightsCommand> {
-        let Some(job) = self.jobs.get(name) else {
+        let Some(job) = record(&self.jobs, &self.released, name) else {
             return Vec::new();
         };
+        let (is_released, proves) = (!self.jobs.contains_key(name), self.is_proving(name));
         let own = self.holdings.iter_mut().filter(|(_, h)| *h.job == *name);
         let mut commands = Vec::new();
         for (worker, holding) in own {
@@ -368,7 +371,12 @@ impl State {
             if !is_free || !engines.answers(*worker) {
                 continue;
             }
-            let Some((call, weights)) = job.next_call(*worker, holding) else {
+            let next = if is_released {
+                job.finishes(holding, proves)
+            } else {
+                job.next_call(*worker, holding)
+            };
+            let Some((call, weights)) = next else {
                 continue;
             };
             if call == Call::Pause && !holding.may_pause(engines.ends_steps(*worker), now) {

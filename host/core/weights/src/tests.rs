@@ -5,6 +5,7 @@ mod driven;
 mod edges;
 mod groups;
 mod left;
+mod release;
 mod trainer;
 
 use super::*;
@@ -217,15 +218,18 @@ impl Fleet {
     /// No engine gets steps unless it really has what is on record, caches included.
     fn assert_honest(&self) {
         for (worker, engine) in &self.engines {
-            let is_open = !self.fenced.get(worker).copied().unwrap_or_default();
-            let Some(holding) = self.machine.state().holding(*worker).filter(|_| is_open) else {
-                continue;
-            };
-            let name = holding.held.as_ref().map_or("base", |held| &held.name);
-            if !engine.up || engine.restarted {
+            let is_fenced = self.fenced.get(worker).copied().unwrap_or_default();
+            if is_fenced || !engine.up || engine.restarted {
                 continue;
             }
-            let expected = Content::Whole(name.into());
+            let state = self.machine.state();
+            let held = state.holding(*worker).and_then(|h| h.held.as_ref());
+            // What an engine had when its job was released is not on record.
+            let is_given_up = held.is_none() && state.given_up(*worker) > 0;
+            let expected = match &engine.content {
+                Content::Whole(name) if is_given_up => Content::Whole(name.clone()),
+                _ => Content::Whole(held.map_or("base".into(), |held| held.name.clone())),
+            };
             assert_eq!(
                 engine.content, expected,
                 "{worker}: serves what is on record"

@@ -74,7 +74,8 @@ pub enum Extent {
     Parts,
     /// Parts, or none yet, of an update that treadle began for its trainer, and has to end.
     Own,
-    /// Parts of an update that its trainer left: it paused the engine again before the resume.
+    /// Parts of an update that can't be completed: its trainer paused the engine again before the
+    /// resume, or the engine refused one of them.
     Left,
     /// All that the trainer had to send, as far as the calls show.
     All,

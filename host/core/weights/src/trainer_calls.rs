@@ -110,6 +110,13 @@ impl Holding {
                 self.cause = Some(cause.into());
                 Progress::On
             }
+            // The update can't be complete any more, whatever ends it.
+            TrainerCall::Load { .. } | TrainerCall::Part { .. }
+                if is_refused && trainer.extent == Extent::Open =>
+            {
+                trainer.extent = Extent::Left;
+                Progress::On
+            }
             TrainerCall::Begin
             | TrainerCall::BeginOwn
             | TrainerCall::Load { .. }
@@ -149,7 +156,7 @@ impl Holding {
     }
 
     /// It has to prove that it has this version.
-    fn prove(&mut self, weights: &Weights, now: Timestamp) {
+    pub(crate) fn prove(&mut self, weights: &Weights, now: Timestamp) {
         self.loading = Some(weights.clone());
         (self.confirmed, self.checksum) = (true, None);
         self.come_to(Phase::Verifying, now);

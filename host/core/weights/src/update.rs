@@ -60,6 +60,11 @@ impl JobWeights {
         let serving = self.serving.as_ref();
         let loading = holding.loading.as_ref();
         let (call, weights) = match holding.phase {
+            // There is nothing that it could load.
+            Phase::Paused if self.serving.is_none() && holding.sound => {
+                let last = self.last.as_ref().map(|last| &last.weights);
+                return Some((Call::Resume, last?.clone()));
+            }
             // With what it came with, if no version ever came into service: which one is named then
             // does not matter to a resume.
             Phase::Resuming => {

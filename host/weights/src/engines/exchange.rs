@@ -13,7 +13,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// A request to an engine.
 #[derive(Clone, Debug)]
-pub struct Asked<'r> {
+pub struct EngineRequest<'r> {
     /// Its method.
     pub method: Method,
     /// The engine's base URL.
@@ -49,17 +49,23 @@ pub trait Exchange: Send + Sync {
     ///
     /// # Errors
     /// There is no answer.
-    async fn exchange(&self, asked: Asked<'_>) -> Result<(StatusCode, Bytes), NoAnswer>;
+    async fn exchange(&self, request: EngineRequest<'_>) -> Result<(StatusCode, Bytes), NoAnswer>;
 }
 
 #[async_trait]
 impl Exchange for Upstream {
-    async fn exchange(&self, asked: Asked<'_>) -> Result<(StatusCode, Bytes), NoAnswer> {
+    async fn exchange(&self, request: EngineRequest<'_>) -> Result<(StatusCode, Bytes), NoAnswer> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let exchange = async {
             let sent = self
-                .send(asked.method, asked.url, asked.path, &headers, asked.body)
+                .send(
+                    request.method,
+                    request.url,
+                    request.path,
+                    &headers,
+                    request.body,
+                )
                 .await;
             let answer = sent.map_err(|error| match error {
                 UpstreamError::Connect(_)
@@ -72,7 +78,7 @@ impl Exchange for Upstream {
             let read = read.map_err(|error| NoAnswer::Lost(error.to_string()))?;
             Ok((head.status, read.to_bytes()))
         };
-        let timed = tokio::time::timeout(asked.timeout, exchange).await;
-        timed.unwrap_or_else(|_| Err(NoAnswer::late(asked.timeout)))
+        let timed = tokio::time::timeout(request.timeout, exchange).await;
+        timed.unwrap_or_else(|_| Err(NoAnswer::late(request.timeout)))
     }
 }

@@ -7,7 +7,7 @@ mod llama_cpp;
 mod sglang;
 mod vllm;
 
-pub use exchange::{Asked, Exchange, NoAnswer};
+pub use exchange::{EngineRequest, Exchange, NoAnswer};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -73,14 +73,14 @@ impl Engine<'_> {
         timeout: Duration,
     ) -> Result<(StatusCode, Bytes), NoAnswer> {
         let body = body.map(|body| Bytes::from(body.to_string()));
-        let asked = Asked {
+        let request = EngineRequest {
             method,
             url: self.url,
             path,
             body: body.unwrap_or_default(),
             timeout,
         };
-        self.upstream.exchange(asked).await
+        self.upstream.exchange(request).await
     }
 }
 

@@ -2,7 +2,7 @@
 //! truth, and any of its requests can go wrong in any way.
 
 use super::protocols::{sglang, vllm};
-use crate::engines::{Asked, Exchange, NoAnswer};
+use crate::engines::{EngineRequest, Exchange, NoAnswer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    fn exchange(&mut self, request: &Asked<'_>) -> Result<(u16, Value), NoAnswer> {
+    fn exchange(&mut self, request: &EngineRequest<'_>) -> Result<(u16, Value), NoAnswer> {
         let lost = || Err(NoAnswer::Lost("the connection broke".to_owned()));
         if !self.up {
             return Err(NoAnswer::NotSent("no connection".to_owned()));
@@ -331,7 +331,7 @@ impl Scripted {
 
 #[async_trait]
 impl Exchange for Scripted {
-    async fn exchange(&self, asked: Asked<'_>) -> Result<(StatusCode, Bytes), NoAnswer> {
+    async fn exchange(&self, asked: EngineRequest<'_>) -> Result<(StatusCode, Bytes), NoAnswer> {
         let (status, page) = self.lock().exchange(&asked)?;
         let status = StatusCode::from_u16(status).expect("a status");
         Ok((status, page.to_string().into()))

@@ -113,6 +113,26 @@ fn a_torn_engine_does_not_resume_and_the_others_do() {
 }
 
 #[test]
+fn an_update_that_lacks_a_part_that_was_refused_does_not_end() {
+    let mut fleet = Fleet::driven(1);
+    let worker = WorkerId(0);
+    let begun = [PAUSE, TrainerCall::Begin, PART];
+    for step in &begun {
+        fleet.trainer(0, step).expect("goes on");
+    }
+    fleet.call(worker, &PART).expect("has begun");
+    let cause = "does not know the call".into();
+    fleet.answer(worker, &Answer::Refused { cause });
+    for step in [end("1"), TrainerCall::Resume] {
+        assert_eq!(fleet.trainer(0, &step), Err(WeightsError::Left(worker)));
+    }
+    for step in begun.iter().chain(&[end("1"), TrainerCall::Resume]) {
+        fleet.trainer(0, step).expect("begins anew");
+    }
+    fleet.run_until(|fleet| fleet.has(0, "1"));
+}
+
+#[test]
 fn what_is_out_of_order_is_refused() {
     let mut fleet = Fleet::driven(2);
     let refused = fleet.trainer(0, &PART);

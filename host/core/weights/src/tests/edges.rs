@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn updated(engines: u32, number: u64) -> Fleet {
+pub(super) fn updated(engines: u32, number: u64) -> Fleet {
     let mut fleet = Fleet::new(engines, Faults::None, 7);
     fleet
         .publish(number, UpdatePlan::default())
