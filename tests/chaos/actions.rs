@@ -38,7 +38,7 @@ pub(crate) struct Actor {
 }
 
 /// An action request.
-struct Asked {
+struct ActionRequest {
     key: String,
     is_idempotent: bool,
     by_broker: bool,
@@ -75,7 +75,7 @@ impl Actor {
         self.follow(&asked, action).await
     }
 
-    async fn next(&mut self) -> Result<Asked, ChaosError> {
+    async fn next(&mut self) -> Result<ActionRequest, ChaosError> {
         self.count += 1;
         let key = format!("{}/{}", self.program, self.count);
         let is_idempotent = self.random.random_ratio(1, 2);
@@ -101,7 +101,7 @@ impl Actor {
                 body["run"] = json!({"sandbox": run});
             }
         }
-        Ok(Asked {
+        Ok(ActionRequest {
             key,
             is_idempotent,
             by_broker,
@@ -131,7 +131,7 @@ impl Actor {
 
     /// Retries until it is acknowledged; returns the answer, which is null over the broker. `None`
     /// if it was refused.
-    async fn ask(&self, asked: &Asked) -> Result<Option<Value>, ChaosError> {
+    async fn ask(&self, asked: &ActionRequest) -> Result<Option<Value>, ChaosError> {
         for _ in 0..ATTEMPTS_MAX {
             let outcome = match &self.shared.runs {
                 Some(broker) if asked.by_broker => send(broker, asked).await,
@@ -167,7 +167,7 @@ impl Actor {
     }
 
     /// Follows it to its end.
-    async fn follow(&self, asked: &Asked, action: u64) -> Result<bool, ChaosError> {
+    async fn follow(&self, asked: &ActionRequest, action: u64) -> Result<bool, ChaosError> {
         let path = format!("{ACTIONS}/{action}?wait_s=1");
         for _ in 0..ATTEMPTS_MAX {
             let base = &self.shared.daemons[0];
@@ -189,7 +189,7 @@ impl Actor {
     }
 }
 
-async fn send(broker: &treadle_broker::RabbitMq, asked: &Asked) -> Outcome {
+async fn send(broker: &treadle_broker::RabbitMq, asked: &ActionRequest) -> Outcome {
     let letter = Letter {
         id: asked.key.clone(),
         body: asked.body.to_string().into_bytes(),

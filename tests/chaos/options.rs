@@ -37,7 +37,7 @@ pub(crate) struct Options {
     pub(crate) pause_ms_max: u64,
     /// Kills of each kind: leading daemon, other daemon, broker, database, engine, what runs an
     /// action, agent of a node. In a training run those of the daemon, of the trainer and of both
-    /// are five times the square of that.
+    /// are five times the square of that, and loads of weights fail this often in each of four ways.
     #[arg(long, default_value_t = 3)]
     pub(crate) kills: u32,
     /// Times that everything is killed at once, after the other kills.

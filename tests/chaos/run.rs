@@ -23,7 +23,7 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::report_progress;
 use crate::schedule::{Kill, Victim, kills};
-use crate::training;
+use crate::training::{self, LoadFaults};
 
 /// How long service may be away after a kill before the run goes on anyway.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
@@ -69,7 +69,7 @@ pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosEr
         outages_ms: BTreeMap::new(),
         ended_by_themselves: 0,
     };
-    storm.rage(options).await?;
+    storm.rage(options, &folder).await?;
     let deadline = began + Duration::from_secs(options.seconds_max);
     let training = storm.end_programs(&mut programs, &folder, deadline);
     let training = training.await?;
@@ -145,15 +145,37 @@ struct Storm {
 }
 
 impl Storm {
-    /// All kills, one after another.
-    async fn rage(&mut self, options: &Options) -> Result<(), ChaosError> {
+    /// All kills, one after another; in a training run loads of weights fail beside them.
+    async fn rage(&mut self, options: &Options, folder: &Path) -> Result<(), ChaosError> {
         let victims = options.victims(self.form);
         let (seed, blackouts) = (options.seed, options.blackouts);
-        for kill in kills(seed, options.kills, &victims, blackouts, self.form.haste()) {
+        let kills = kills(seed, options.kills, &victims, blackouts, self.form.haste());
+        let faults = (self.form == Form::Training)
+            .then(|| LoadFaults::new(&self.fixture, options, folder, kills.len()));
+        let mut faults = faults.transpose()?;
+        for (number, kill) in kills.into_iter().enumerate() {
             self.sleep(kill.after).await?;
+            self.await_load_faults(faults.as_mut(), number).await?;
             self.kill(kill).await?;
         }
+        self.await_load_faults(faults.as_mut(), usize::MAX).await?;
+        if let Some(faults) = &faults {
+            faults.calm().await;
+        }
         self.sleep(Duration::from_secs(2)).await
+    }
+
+    /// Waits until the load faults that are due before a kill permit it.
+    async fn await_load_faults(
+        &mut self,
+        faults: Option<&mut LoadFaults>,
+        kill: usize,
+    ) -> Result<(), ChaosError> {
+        let Some(faults) = faults else { return Ok(()) };
+        while !faults.look(kill).await? {
+            self.sleep(LOOK_PAUSE).await?;
+        }
+        Ok(())
     }
 
     async fn sleep(&mut self, time: Duration) -> Result<(), ChaosError> {

@@ -1,10 +1,13 @@
 //! `treadle-bench weights`: how fast versions of weights are published and reach hosts, beside what
-//! the disk does with the same bytes.
+//! the disk does with the same bytes; and how long engines give no tokens because of them.
+
+mod exposed;
+mod fleet;
 
 use super::figures::{Figure, Report, Target};
 use super::folder::TemporaryFolder;
 use super::{BenchError, report_progress};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -28,9 +31,21 @@ const SHARDS: usize = 4;
 const PIECE: usize = 1 << 20;
 const MB: f64 = 1e6;
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Part {
+    /// Publications and pulls, beside the disk.
+    Store,
+    /// Time without tokens during updates of simulated engines.
+    Exposed,
+}
+
 /// Arguments of `treadle-bench weights`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WeightsArgs {
+    /// What to measure; all unless given.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Store, Part::Exposed])]
+    parts: Vec<Part>,
     /// Megabytes of weights.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(50..=100_000))]
     megabytes: u32,
@@ -43,26 +58,47 @@ pub(super) struct WeightsArgs {
     /// Hosts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     hosts: u32,
+    /// Versions of `exposed`, after two that are not counted.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    updates: u32,
+    /// Simulated engines of `exposed`.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    engines: u32,
+    /// Programs of `exposed` that are at work all the time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    programs: u32,
+    /// Megabytes of weights that a simulated engine loads in a second.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    load_rate: u32,
 }
 
 impl WeightsArgs {
-    /// Publishes and pulls three versions.
+    /// Measures the parts.
     pub(super) async fn run(&self, quick: bool) -> Result<Report, BenchError> {
         let mut args = self.clone();
         if quick {
             args.megabytes = args.megabytes.min(100);
+            args.updates = args.updates.min(2);
+            // Loads take a second.
+            args.load_rate = args.megabytes;
         }
-        let measured = tokio::task::spawn_blocking(move || args.measure()).await;
-        let measured = measured.map_err(|error| failed(error.to_string()))?;
-        measured.map_err(|error| failed(error.to_string()))
+        let mut report = Report::new("weights");
+        report.setting("megabytes", args.megabytes);
+        report.setting("changed_percent", args.changed_percent);
+        report.setting("density", args.density);
+        if args.parts.contains(&Part::Store) {
+            let args = args.clone();
+            report = blocking(move || args.measure(report)).await?;
+        }
+        if args.parts.contains(&Part::Exposed) {
+            Box::pin(exposed::measure(&args, &mut report)).await?;
+        }
+        Ok(report)
     }
 
-    fn measure(&self) -> Result<Report, Failure> {
-        let mut report = Report::new("weights");
+    /// Publishes and pulls three versions.
+    fn measure(&self, mut report: Report) -> Result<Report, Failure> {
         report.note(NOTE);
-        report.setting("megabytes", self.megabytes);
-        report.setting("changed_percent", self.changed_percent);
-        report.setting("density", self.density);
         report.setting("hosts", self.hosts);
         let folder = TemporaryFolder::new()?;
         let saved = folder.path().join("saved");
@@ -114,6 +150,15 @@ impl WeightsArgs {
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Does work that keeps its thread busy.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, BenchError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| failed(error.to_string()))?;
+    done.map_err(|error| failed(error.to_string()))
+}
 
 fn failed(first: String) -> BenchError {
     BenchError::Requests {
@@ -222,6 +267,7 @@ fn shard_name(shard: usize) -> String {
 }
 
 /// The weights of a trainer: seeds of tensors, not their bytes.
+#[derive(Clone)]
 struct Weights {
     tensors: Vec<Vec<Training>>,
     steps: u64,

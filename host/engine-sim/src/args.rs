@@ -1,6 +1,7 @@
 //! The command line of `treadle engine-sim`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -67,6 +68,13 @@ pub struct EngineSimArgs {
     /// given several times.
     #[arg(long = "fault", value_name = "FAULT")]
     pub faults: Vec<Faults>,
+    /// Speed at which weights are loaded from a folder, in bytes per virtual second; a pause then
+    /// stops generation, too. 0: a load takes no time, and a pause only keeps new requests back.
+    #[arg(long, default_value_t = 0)]
+    pub load_bytes_per_s: u64,
+    /// Add a line of JSON to this file for each load of weights and each step that begins.
+    #[arg(long, value_name = "FILE")]
+    pub weights_record: Option<PathBuf>,
 }
 
 impl EngineSimArgs {
@@ -88,6 +96,8 @@ impl EngineSimArgs {
             kv_bytes_per_token: self.kv_bytes_per_token,
             host_bytes_max: self.host_bytes_max,
             faults: self.faults.iter().fold(Faults::default(), Faults::with),
+            load_bytes_per_s: self.load_bytes_per_s,
+            weights_record: self.weights_record.clone(),
             ..EngineSimOptions::default()
         })
     }

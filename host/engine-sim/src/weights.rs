@@ -1,24 +1,28 @@
 //! Weights, as the control paths of vLLM and SGLang load them. Nothing is read: a simulated engine holds the
-//! version that it was told to load. A pause keeps new requests back; those that run go on.
+//! version that it was told to load. A pause keeps new requests back; those that run go on, unless
+//! loads take time.
 
 use super::Shared;
 use super::error::ApiError;
 use super::faults::broken_answer;
+use super::load_record::LoadRecord;
 use super::request::parse;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 
 type SharedState = State<Arc<Shared>>;
 
 /// What the next load does instead of succeeding.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LoadFault {
     /// Nothing.
     #[default]
@@ -53,26 +57,29 @@ struct Loaded {
     /// The update that a trainer has begun.
     transfer: Option<Transfer>,
     fault: LoadFault,
+    record: LoadRecord,
 }
 
-impl Default for Weights {
-    fn default() -> Self {
+impl Weights {
+    /// What an engine comes with.
+    pub(super) fn new(record: LoadRecord) -> Self {
+        let mut loaded = Loaded {
+            name: "default".to_owned(),
+            folder: "default".to_owned(),
+            torn: None,
+            loads: 0,
+            transfer: None,
+            fault: LoadFault::None,
+            record,
+        };
+        loaded.note("start", LoadFault::None);
         Self {
-            loaded: Mutex::new(Loaded {
-                name: "default".to_owned(),
-                folder: "default".to_owned(),
-                torn: None,
-                loads: 0,
-                transfer: None,
-                fault: LoadFault::None,
-            }),
+            loaded: Mutex::new(loaded),
             groups: Mutex::default(),
             paused: watch::channel(false).0,
         }
     }
-}
 
-impl Weights {
     fn loaded(&self) -> std::sync::MutexGuard<'_, Loaded> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,6 +111,7 @@ impl Weights {
         loaded.loads += 1;
         loaded.torn = Some(loaded.loads);
         loaded.transfer = Some(Transfer::default());
+        loaded.note("begin", LoadFault::None);
         true
     }
 
@@ -112,20 +120,25 @@ impl Weights {
         let mut loaded = self.loaded();
         let fault = std::mem::take(&mut loaded.fault);
         match fault {
-            LoadFault::Refuse => return fault,
+            LoadFault::Refuse => {
+                if let Some(transfer) = &mut loaded.transfer {
+                    transfer.lacks = true;
+                }
+            }
             LoadFault::Tear => {
                 loaded.loads += 1;
                 (loaded.torn, loaded.transfer) = (Some(loaded.loads), None);
-                return fault;
             }
-            LoadFault::None | LoadFault::Lose | LoadFault::Lie => {}
+            LoadFault::None | LoadFault::Lose | LoadFault::Lie => {
+                let has_begun = loaded.transfer.is_some();
+                let transfer = loaded.transfer.get_or_insert_default();
+                transfer.add(sent, name, fault == LoadFault::Lie);
+                if !has_begun {
+                    loaded.end(None);
+                }
+            }
         }
-        let has_begun = loaded.transfer.is_some();
-        let transfer = loaded.transfer.get_or_insert_default();
-        transfer.add(sent, name, fault == LoadFault::Lie);
-        if !has_begun {
-            loaded.end(None);
-        }
+        loaded.note("part", fault);
         fault
     }
 
@@ -139,11 +152,35 @@ impl Weights {
         Value::from(self.loaded().name.as_str()).to_string()
     }
 
-    /// Completes while it is not paused.
-    pub(super) async fn open(&self) {
+    /// Whether the engine computes nothing: while it is paused, if pauses stop it at all.
+    pub(super) fn stands(&self, pauses_stop: bool) -> watch::Receiver<bool> {
+        if pauses_stop {
+            self.paused.subscribe()
+        } else {
+            watch::channel(false).1
+        }
+    }
+
+    /// Completes when it is not paused: a step begins.
+    pub(super) async fn begin_step(&self) {
         let mut paused = self.paused.subscribe();
-        // The sender lives as long as this.
-        let _ = paused.wait_for(|paused| !paused).await;
+        loop {
+            // The sender lives as long as this.
+            let _ = paused.wait_for(|paused| !paused).await;
+            if self.has_begun_step() {
+                return;
+            }
+        }
+    }
+
+    /// No load comes between the look at the pause and the record.
+    fn has_begun_step(&self) -> bool {
+        let mut loaded = self.loaded();
+        let begins = !*self.paused.borrow();
+        if begins {
+            loaded.note("step", LoadFault::None);
+        }
+        begins
     }
 }
 
@@ -154,23 +191,23 @@ pub(super) struct Transfer {
     sent: String,
     /// The version's name, if a part had it.
     name: Option<String>,
-    /// A part was lost, and nobody was told.
-    lies: bool,
+    /// A part is not there: it was refused, or lost and nobody was told.
+    lacks: bool,
 }
 
 impl Transfer {
     /// Adds a part.
-    pub(super) fn add(&mut self, sent: &str, name: Option<String>, lies: bool) {
+    pub(super) fn add(&mut self, sent: &str, name: Option<String>, lacks: bool) {
         self.sent.push_str(sent);
         self.name = name.or(self.name.take());
-        self.lies |= lies;
+        self.lacks |= lacks;
     }
 
     /// What an engine has after it, by its name; `None` if that is a mixture.
     pub(super) fn content(self, name: Option<&str>) -> Option<String> {
         let name = name.or(self.name.as_deref());
         let content = name.map_or(self.sent.clone(), |name| format!("version {name}"));
-        (!self.lies).then_some(content)
+        (!self.lacks).then_some(content)
     }
 
     /// The version's name, if a part had it.
@@ -209,6 +246,7 @@ impl Loaded {
             None => self.torn = Some(self.loads),
         }
         self.name = name.unwrap_or_else(|| self.name.clone());
+        self.note("end", LoadFault::None);
         true
     }
 
@@ -218,14 +256,25 @@ impl Loaded {
         self.transfer = None;
         let fault = std::mem::take(&mut self.fault);
         match fault {
-            LoadFault::Refuse => return fault,
+            LoadFault::Refuse => {}
             LoadFault::None | LoadFault::Lose => self.torn = None,
             LoadFault::Tear | LoadFault::Lie => self.torn = Some(self.loads),
         }
-        if fault != LoadFault::Tear {
+        if !matches!(fault, LoadFault::Refuse | LoadFault::Tear) {
             self.folder = folder;
         }
+        self.note("load", fault);
         fault
+    }
+
+    /// Puts on record what it did, and whether its weights are whole since.
+    fn note(&mut self, did: &str, fault: LoadFault) {
+        if !self.record.is_kept() {
+            return;
+        }
+        let is_whole = self.torn.is_none();
+        let line = json!({"did": did, "fault": fault, "weights": self.folder, "whole": is_whole});
+        self.record.add(&line);
     }
 
     fn checksum(&self, addr: SocketAddr) -> String {
@@ -236,6 +285,19 @@ impl Loaded {
     }
 }
 
+/// Waits as long as it takes to load the files of a folder.
+async fn take_time(shared: &Shared, folder: &str) {
+    let rate = shared.options.load_bytes_per_s;
+    if rate == 0 {
+        return;
+    }
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = |entry: std::fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
+    let bytes: u64 = files.map(bytes).sum();
+    let took_s = bytes as f64 / rate as f64 / shared.options.time_scale;
+    tokio::time::sleep(Duration::from_secs_f64(took_s)).await;
+}
+
 /// As SGLang answers.
 pub(super) async fn load_from_disk(state: SharedState, body: Bytes) -> Result<Response, ApiError> {
     let body: LoadBody = parse(&body)?;
@@ -243,6 +305,7 @@ pub(super) async fn load_from_disk(state: SharedState, body: Bytes) -> Result<Re
 }
 
 pub(super) async fn update_from_disk(State(shared): SharedState, body: LoadBody) -> Response {
+    take_time(&shared, &body.model_path).await;
     let mut loaded = shared.weights.loaded();
     let fault = loaded.load(body.model_path);
     if !matches!(fault, LoadFault::Refuse | LoadFault::Tear) {
@@ -288,6 +351,7 @@ pub(super) async fn collective_rpc(
             "the simulated engine has only reload_weights",
         ));
     }
+    take_time(&shared, &body.kwargs.weights_path).await;
     let fault = shared.weights.loaded().load(body.kwargs.weights_path);
     Ok(match fault {
         LoadFault::None | LoadFault::Lie => Json(json!({"results": [null]})).into_response(),
@@ -347,4 +411,30 @@ pub(super) async fn pause(State(shared): SharedState) -> Json<Value> {
 pub(super) async fn resume(State(shared): SharedState) -> Json<Value> {
     shared.weights.paused.send_replace(false);
     Json(json!({"status": "ok", "message": "Generation continued successfully."}))
+}
+
+/// The next load's fault, and whether its weights are whole.
+pub(super) async fn show_load_fault(State(shared): SharedState) -> Json<Value> {
+    let loaded = shared.weights.loaded();
+    Json(json!({"fault": loaded.fault, "whole": loaded.torn.is_none()}))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadFaultBody {
+    fault: LoadFault,
+}
+
+pub(super) async fn set_load_fault(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<StatusCode, ApiError> {
+    let body: LoadFaultBody = parse(&body)?;
+    shared.weights.set_fault(body.fault);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn clear_load_fault(State(shared): SharedState) -> StatusCode {
+    shared.weights.set_fault(LoadFault::None);
+    StatusCode::NO_CONTENT
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use treadle_engine_sim::{EngineSimOptions, generated};
 
-use super::Told;
+use super::ShardJournal;
 use super::check_result::CheckResult;
 use super::journal::{Finish, Step};
 use crate::agents::CHAT_TOKENS_MIN;
@@ -17,18 +17,19 @@ use crate::error::ChaosError;
 type Key<'r> = (&'r str, Option<u64>, u64);
 
 /// A step of a journal, and the numbers of that journal that the consumer has.
-type Found<'r> = (&'r Step, Option<&'r BTreeSet<u64>>);
+type JournalStep<'r> = (&'r Step, Option<&'r BTreeSet<u64>>);
 
 /// Compares.
 pub(super) fn check(
     record: &[Value],
-    told: &[Told],
+    shards: &[ShardJournal],
     check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    let mut steps: BTreeMap<Key<'_>, Vec<Found<'_>>> = BTreeMap::new();
-    let all = told
-        .iter()
-        .flat_map(|told| told.journal.steps.values().map(|s| (s, told.seen.as_ref())));
+    let mut steps: BTreeMap<Key<'_>, Vec<JournalStep<'_>>> = BTreeMap::new();
+    let all = shards.iter().flat_map(|shard| {
+        let steps = shard.journal.steps.values();
+        steps.map(|step| (step, shard.seen.as_ref()))
+    });
     for (step, seen) in all {
         let Some(asked) = step.asked else { continue };
         let prompt = (asked < CHAT_TOKENS_MIN).then_some(step.prompt_tokens);
@@ -53,9 +54,9 @@ pub(super) fn check(
                     .add(1, format!("a request was refused permanently: {line}"));
             }
             (Some("release"), Some("complete")) => {
-                if !told
+                if !shards
                     .iter()
-                    .any(|told| told.journal.released.contains_key(program))
+                    .any(|shard| shard.journal.released.contains_key(program))
                 {
                     check_result
                         .lost
@@ -71,7 +72,7 @@ pub(super) fn check(
 }
 
 /// One complete answer.
-fn attempt(line: &Value, found: &[Found<'_>], check_result: &mut CheckResult) {
+fn attempt(line: &Value, found: &[JournalStep<'_>], check_result: &mut CheckResult) {
     let [(step, seen)] = found else {
         let what = format!("{} steps arrived for {line}", found.len());
         return if found.is_empty() {
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn text_with_a_gap_or_a_repetition_is_found() {
-        let told = [Told {
+        let shards = [ShardJournal {
             journal: journal(&[("p", arrived(1, 4)), ("p", finished(1))]),
             seen: None,
         }];
@@ -145,7 +146,7 @@ mod tests {
             let mut line = complete(4);
             line["text"] = json!(text);
             let mut check_result = CheckResult::default();
-            check(&[line], &told, &mut check_result).expect("known lines");
+            check(&[line], &shards, &mut check_result).expect("known lines");
             assert_eq!(check_result.wrong_text.count, wrong, "{text}");
         }
     }
@@ -154,7 +155,7 @@ mod tests {
     fn each_answer_is_one_end_in_the_journal_and_with_the_consumer() {
         let counts = |line: Value, seen: &[u64]| {
             let mut check_result = CheckResult::default();
-            let told = Told {
+            let shard = ShardJournal {
                 journal: journal(&[
                     ("p", arrived(1, 4)),
                     ("p", finished(1)),
@@ -165,11 +166,11 @@ mod tests {
                 seen: Some(seen.iter().copied().collect()),
             };
             // No other shard has it.
-            let other = Told {
+            let other = ShardJournal {
                 journal: journal(&[("q", arrived(1, 4))]),
                 seen: None,
             };
-            check(&[line], &[other, told], &mut check_result).expect("known lines");
+            check(&[line], &[other, shard], &mut check_result).expect("known lines");
             (check_result.lost.count, check_result.double_counted.count)
         };
         assert_eq!(counts(complete(4), &[1, 2]), (0, 0));

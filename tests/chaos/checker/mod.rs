@@ -89,7 +89,7 @@ pub(crate) fn last_seq(psql: &Psql, schema: &str) -> Result<u64, ChaosError> {
 }
 
 /// A shard's journal, and the numbers of it that the consumer has, if there was one.
-struct Told {
+struct ShardJournal {
     journal: Journal,
     seen: Option<BTreeSet<u64>>,
 }
@@ -97,17 +97,19 @@ struct Told {
 /// Runs all comparisons.
 pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
     let mut check_result = CheckResult::default();
-    let mut told = Vec::new();
+    let mut shards = Vec::new();
     for shard in &evidence.shards {
-        told.push(check_shard(evidence, shard, &mut check_result)?);
+        shards.push(check_shard(evidence, shard, &mut check_result)?);
     }
     let record = record::read(&evidence.clients)?;
-    match (&evidence.training, told.first()) {
-        (Some(run), Some(told)) => training::check(&record, &told.journal, run, &mut check_result)?,
-        _ => clients::check(&record, &told, &mut check_result)?,
+    match (&evidence.training, shards.first()) {
+        (Some(run), Some(shard)) => {
+            training::check(&record, &shard.journal, run, &mut check_result)?;
+        }
+        _ => clients::check(&record, &shards, &mut check_result)?,
     }
     if let (Some(ran), Some(shard)) = (&evidence.ran, evidence.shards.first()) {
-        let journals: Vec<&Journal> = told.iter().map(|told| &told.journal).collect();
+        let journals: Vec<&Journal> = shards.iter().map(|shard| &shard.journal).collect();
         let found = (shard.schema, ran.as_path());
         actions::check(&record, &journals, &evidence.psql, found, &mut check_result)?;
     }
@@ -130,7 +132,7 @@ fn check_shard(
     evidence: &Evidence,
     shard: &ShardEvidence,
     check_result: &mut CheckResult,
-) -> Result<Told, ChaosError> {
+) -> Result<ShardJournal, ChaosError> {
     let mut journal = Journal::read(&evidence.psql, shard.schema)?;
     let messages = shard.messages.as_deref().map(record::read).transpose()?;
     if let Some((events, _)) = evidence.keeps {
@@ -152,7 +154,7 @@ fn check_shard(
         check_result,
     )?;
     shard_ends(shard, check_result);
-    Ok(Told { journal, seen })
+    Ok(ShardJournal { journal, seen })
 }
 
 /// Checks that everything ended.

@@ -34,6 +34,7 @@ pub(super) fn check(
     received(&trainer, |stem| read(&folder, stem), &members, check_result)?;
     lineages(&trainer, check_result);
     weights::check(&trainer, journal, run, check_result)?;
+    load_faults::check(run, check_result)?;
     if !run.is_trained {
         let what = "the trainer did not come to its end".to_owned();
         check_result.stuck.add(1, what);
@@ -193,7 +194,7 @@ impl<'r> Members<'r> {
 }
 
 /// The bytes of a batch that never change.
-struct Kept {
+struct BatchBytes {
     groups: Vec<u8>,
     payload: Vec<u8>,
     view: Value,
@@ -202,11 +203,11 @@ struct Kept {
 /// Compares all that was received of each batch, byte by byte.
 fn received(
     trainer: &[Value],
-    kept: impl Fn(&str) -> Result<Kept, ChaosError>,
+    kept: impl Fn(&str) -> Result<BatchBytes, ChaosError>,
     members: &Members<'_>,
     check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    let mut first: BTreeMap<u64, Kept> = BTreeMap::new();
+    let mut first: BTreeMap<u64, BatchBytes> = BTreeMap::new();
     for line in trainer.iter().filter(|line| line["kind"] == "batch") {
         count(check_result, "receptions", 1);
         let number = line["batch"].as_u64().unwrap_or_default();
@@ -239,16 +240,16 @@ fn received(
 }
 
 /// Reads a batch as the trainer stored it.
-fn read(folder: &Path, stem: &str) -> Result<Kept, ChaosError> {
+fn read(folder: &Path, stem: &str) -> Result<BatchBytes, ChaosError> {
     let read = |ending: &str| {
         let path = folder.join(format!("{stem}.{ending}"));
         std::fs::read(&path).map_err(ChaosError::file(path.display().to_string()))
     };
-    Kept::of(&read("json")?, read("safetensors")?)
+    BatchBytes::of(&read("json")?, read("safetensors")?)
         .ok_or_else(|| ChaosError::Nonsense(format!("{stem}.json is no batch")))
 }
 
-impl Kept {
+impl BatchBytes {
     /// The groups are the last field: what may change is before them.
     fn of(body: &[u8], payload: Vec<u8>) -> Option<Self> {
         let mark = b"\"groups\":";
@@ -412,6 +413,7 @@ fn count(check_result: &mut CheckResult, what: &str, number: u64) {
     *sum += number;
 }
 
+mod load_faults;
 mod weights;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The form `training`: agents sample members of a declared job, and a trainer in a process of its
-//! own trains on batches, tells versions late, saves checkpoints and goes back to them.
+//! own trains on batches, tells versions late, saves checkpoints and goes back to them. Loads of
+//! weights fail now and then.
 
 mod api;
+mod load_faults;
 mod members;
 pub(crate) mod trainer;
 mod weights;
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use crate::error::ChaosError;
 use crate::fixture::Fixture;
 use api::Api;
+pub(crate) use load_faults::{LOAD_FAULTS, LoadFaults};
 pub(crate) use members::start;
 
 /// The job.

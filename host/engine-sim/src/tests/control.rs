@@ -160,6 +160,60 @@ async fn faults_happen_when_asked_for() {
 }
 
 #[tokio::test]
+async fn a_load_fails_when_asked_for_and_what_was_done_is_on_record() {
+    let name = format!("treadle-engine-sim-{}.jsonl", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let bench = Bench::start(EngineSimOptions {
+        profile: EngineProfile::instant(),
+        weights_record: Some(path.clone()),
+        ..EngineSimOptions::default()
+    })
+    .await;
+    let ask = async |method: Method, fault: &str| {
+        let body = json!({"fault": fault}).to_string();
+        let answer = bench.send(method, "/sim/load-fault", body).await;
+        answer.status()
+    };
+    let load = async || {
+        let body = json!({"model_path": "/weights/1", "weight_version": "1"});
+        let answer = bench.post("/update_weights_from_disk", &body).await;
+        answer.status()
+    };
+    assert_eq!(
+        ask(Method::PUT, "explode").await,
+        StatusCode::BAD_REQUEST,
+        "it is no fault"
+    );
+    assert_eq!(ask(Method::PUT, "lie").await, StatusCode::NO_CONTENT);
+    assert_eq!(load().await, StatusCode::OK);
+    let (_, shown) = bench.get_text("/sim/load-fault").await;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown, json!({"fault": "none", "whole": false}));
+    ask(Method::PUT, "tear").await;
+    ask(Method::DELETE, "").await;
+    assert_eq!(load().await, StatusCode::OK);
+    bench.post(CHAT, &chat("x", 4, false)).await;
+    ask(Method::PUT, "tear").await;
+    assert_eq!(load().await, StatusCode::BAD_REQUEST);
+    bench.engine.shutdown().await;
+    let record = std::fs::read_to_string(&path).expect("a record");
+    std::fs::remove_file(&path).expect("it is there");
+    let done = record.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        json!([line["did"], line["fault"], line["whole"]])
+    });
+    let done: Vec<Value> = done.collect();
+    let expected = [
+        json!(["start", "none", true]),
+        json!(["load", "lie", false]),
+        json!(["load", "none", true]),
+        json!(["step", "none", true]),
+        json!(["load", "tear", false]),
+    ];
+    assert_eq!(done, expected);
+}
+
+#[tokio::test]
 async fn it_identifies_itself() {
     let bench = Bench::quick().await;
     let (headers, models) = bench.get_text("/v1/models").await;
@@ -196,4 +250,40 @@ async fn a_shutdown_cuts_what_is_under_way() {
         .expect("no error");
     bench.engine.shutdown().await;
     assert!(whole(response).await.is_err());
+}
+
+#[tokio::test]
+async fn a_pause_stops_an_engine_whose_loads_take_time() {
+    let folder = format!("treadle-engine-sim-{}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("model.safetensors"), [0; 100]).expect("a file");
+    let bench = Bench::start(EngineSimOptions {
+        load_bytes_per_s: 2_000,
+        ..EngineSimOptions::default()
+    })
+    .await;
+    let mut response = bench.post(CHAT, &chat("x", 10_000, true)).await;
+    let first = response.body_mut().frame().await.expect("an event");
+    assert!(first.is_ok());
+    bench.post("/pause_generation", &json!({})).await;
+    let tokens = async || bench.engine.snapshot().await.counters.generation_tokens;
+    // What was under way when it was paused.
+    let paused = tokens().await;
+    let began = std::time::Instant::now();
+    let load = json!({"model_path": folder, "weight_version": "1"});
+    bench.post("/update_weights_from_disk", &load).await;
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert_eq!(tokens().await, paused);
+    bench.post("/continue_generation", &json!({})).await;
+    let goes_on = async {
+        while tokens().await == paused {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, goes_on)
+        .await
+        .expect("it generates");
+    bench.engine.shutdown().await;
+    std::fs::remove_dir_all(&folder).expect("it is there");
 }

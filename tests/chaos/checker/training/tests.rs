@@ -108,7 +108,7 @@ fn a_batch_that_comes_again_has_the_same_bytes() {
                 view()["groups"]
             );
             let view = view.replace("group-1", groups);
-            Ok(Kept::of(view.as_bytes(), payload.to_vec()).expect("a batch"))
+            Ok(BatchBytes::of(view.as_bytes(), payload.to_vec()).expect("a batch"))
         };
         let mut found = CheckResult::default();
         let lines = [line("first"), line("again")];

@@ -37,7 +37,9 @@ pub(super) fn check(
     let events = journal.training.iter();
     let relayed = events.filter(|event| event["event"] == "weights_relayed");
     count(check_result, "weights_relayed", relayed.count() as u64);
-    for what in wrong_at_the_end(&run.weights, &run.engines) {
+    let mut wrong = wrong_at_the_end(&run.weights, &run.engines);
+    wrong.extend(older(trainer, &run.weights["serving"]));
+    for what in wrong {
         check_result.violations.add(1, what);
     }
     Ok(())
@@ -79,6 +81,17 @@ fn versions_in(meta: &Value) -> BTreeSet<u64> {
         versions.extend(mixed.iter().filter_map(|range| range[3].as_u64()));
     }
     versions
+}
+
+/// What is wrong if another version is in service at the end than the last one that the trainer had
+/// loaded.
+fn older(trainer: &[Value], serving: &Value) -> Option<String> {
+    let told = |line: &&Value| matches!(line["kind"].as_str(), Some("version" | "published"));
+    let newest = trainer.iter().rev().find(told)?;
+    let differs = ["lineage", "version"]
+        .iter()
+        .any(|field| newest[*field] != serving[*field]);
+    differs.then(|| format!("the newest version is that of {newest}, and {serving} serves"))
 }
 
 /// What is wrong with the engines once the trainer has come to its end: each serves the version in
@@ -126,6 +139,22 @@ mod tests {
         payload.extend(header.bytes().chain(*b"x").chain(meta.to_string().bytes()));
         assert_eq!(meta_of(&payload), Some(meta));
         assert_eq!(meta_of(b"short"), None);
+    }
+
+    #[test]
+    fn an_older_version_that_serves_at_the_end_is_found() {
+        let line =
+            |kind: &str, version: u64| json!({"kind": kind, "lineage": 1, "version": version});
+        let trainer = [
+            line("published", 3),
+            line("version", 4),
+            line("checkpoint", 9),
+        ];
+        let serving = |lineage: u64, version: u64| json!({"lineage": lineage, "version": version});
+        assert_eq!(older(&trainer, &serving(1, 4)), None);
+        for wrong in [serving(1, 3), serving(0, 4), Value::Null] {
+            assert!(older(&trainer, &wrong).is_some(), "{wrong}");
+        }
     }
 
     #[test]
