@@ -201,6 +201,7 @@ fn work_of(
     let worker = |number| RecordedWorker {
         url: format!("trace-engine-{number}").into(),
         kv_tokens: Some(kv_tokens),
+        class: None,
     };
     workload.workers = (0..shape.engines).map(worker).collect();
     workload.config = Some(CoreConfig {

@@ -4,7 +4,8 @@ use super::request::WindowSpec;
 use super::{EVENTS_MAX, WhatIfError};
 use crate::recorded::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use std::collections::BTreeSet;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
@@ -20,6 +21,10 @@ const SHARED_KINDS: &[&str] = &[
     "worker_lost",
     "worker_recovered",
     "worker_removed",
+    "worker_class_set",
+    "job_declared",
+    "job_removed",
+    "group_submitted",
     "configured",
     "daemon_restarted",
 ];
@@ -30,6 +35,11 @@ const KINDS_BEFORE: &[&str] = &[
     "worker_lost",
     "worker_recovered",
     "worker_removed",
+    "worker_class_set",
+    "job_declared",
+    "job_removed",
+    "group_submitted",
+    "member_arrived",
     "configured",
 ];
 /// Limit on pages of programs that are searched for their beginning.
@@ -123,6 +133,7 @@ async fn add_workers_beside(
         let known = RecordedWorker {
             url: row.url.into(),
             kv_tokens: row.capacity_tokens,
+            class: None,
         };
         recorder.worker_beside(id, known);
         if row.status == LOST && !later.lost.contains(&id) {
@@ -244,7 +255,7 @@ async fn page(
     Ok(store.events_page(&page).await?)
 }
 
-/// Events about engines and settings before an event, in order.
+/// Events about engines, settings and members before an event, the latest of each kind, in order.
 async fn before(store: &dyn Journal, from: u64) -> Result<Vec<EventRow>, WhatIfError> {
     let mut rows = Vec::new();
     for kind in KINDS_BEFORE {

@@ -1,7 +1,8 @@
 //! Tool runners, which report the actions of programs between their steps.
 
 use super::Cluster;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 
 impl Cluster<'_> {
     /// Schedules the reports of the tools after a step was answered.
@@ -11,12 +12,7 @@ impl Cluster<'_> {
             self.agents.steps_sent(agent) - 1,
         );
         let program: Box<str> = self.agents.key(agent).into();
-        for (place, action) in self
-            .surroundings
-            .actions_after(run, step)
-            .iter()
-            .enumerate()
-        {
+        for (place, action) in self.environment.actions_after(run, step).iter().enumerate() {
             let id: Box<str> = format!("{step}.{place}").into();
             let begins = Event::Program(ProgramEvent::ActionStarted {
                 program: program.clone(),

@@ -1,6 +1,7 @@
 //! Answers to the core's questions: from a natively linked policy, or from the daemon's evaluator.
 
-use treadle_core::{Attribution, Core, PolicyAnswer, Question};
+use treadle_core::Core;
+use treadle_core::programs::{Attribution, PolicyAnswer, Question};
 use treadle_model::PolicyRef;
 use treadle_policy::evaluator::PolicyEvaluator;
 use treadle_policy::native::NativeEviction;

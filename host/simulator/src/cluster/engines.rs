@@ -1,32 +1,34 @@
 //! The engines of a cluster, and the ranks that they have.
 
-use super::{Cluster, ClusterOptions, RankChoice, Surroundings};
-use treadle_core::{Capacity, Event, ProgramEvent};
+use super::{Cluster, ClusterOptions, Environment, RankChoice};
+use treadle_core::Event;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::ProgramEvent;
 use treadle_engine_model::engine::{Engine, Ranks, RequestSpec, content_hash};
 use treadle_model::{EngineKind, WorkerId};
 
 /// All engines, idle.
-pub(super) fn start(options: &ClusterOptions, surroundings: &Surroundings<'_>) -> Vec<Ranks> {
-    let ranks = surroundings.ranks.map_or(1, |ranks| ranks.count);
-    let engine = |index| Ranks::new(&surroundings.profile(index, &options.profile), ranks);
+pub(super) fn start(options: &ClusterOptions, environment: &Environment<'_>) -> Vec<Ranks> {
+    let ranks = environment.ranks.map_or(1, |ranks| ranks.count);
+    let engine = |index| Ranks::new(&environment.profile(index, &options.profile), ranks);
     (0..options.engines as usize).map(engine).collect()
 }
 
 /// Number of workers that each engine is to the scheduler.
-pub(super) fn workers_each(surroundings: &Surroundings<'_>) -> u32 {
-    surroundings.ranks.map_or(1, |ranks| ranks.workers().max(1))
+pub(super) fn workers_each(environment: &Environment<'_>) -> u32 {
+    environment.ranks.map_or(1, |ranks| ranks.workers().max(1))
 }
 
 impl Cluster<'_> {
     /// Registers the workers with the scheduler.
     pub(super) fn add_workers(&mut self) {
-        let each = workers_each(&self.surroundings);
+        let each = workers_each(&self.environment);
         for worker in 0..self.options.engines * each {
             let index = worker / each;
             let engine = &self.engines[index as usize];
             let profile = engine.rank(0).profile();
             let pooled = u64::from(engine.count() / each);
-            let url = match self.surroundings.ranks.map(|ranks| ranks.chosen_by) {
+            let url = match self.environment.ranks.map(|ranks| ranks.chosen_by) {
                 Some(RankChoice::Scheduler) => format!("sim://engine-{index}#{}", worker % each),
                 _ => format!("sim://engine-{index}"),
             };
@@ -42,6 +44,7 @@ impl Cluster<'_> {
                 url: url.into(),
                 engine: EngineKind::Vllm,
                 capacity,
+                role: None,
             }));
         }
     }
@@ -63,7 +66,7 @@ impl Cluster<'_> {
         let (engine, rank) = self.place_of(worker);
         let ranks = u64::from(self.engines[engine].count());
         let by_program = content_hash(&[self.agents.run_index(agent) as u64]) % ranks;
-        let rank = match self.surroundings.ranks.map(|ranks| ranks.chosen_by) {
+        let rank = match self.environment.ranks.map(|ranks| ranks.chosen_by) {
             Some(RankChoice::Engine) => None,
             Some(RankChoice::Program) => Some(by_program as u32),
             Some(RankChoice::Scheduler) | None => Some(rank),
@@ -85,7 +88,7 @@ impl Cluster<'_> {
     }
 
     fn place_of(&self, worker: usize) -> (usize, u32) {
-        let each = workers_each(&self.surroundings) as usize;
+        let each = workers_each(&self.environment) as usize;
         (worker / each, (worker % each) as u32)
     }
 }

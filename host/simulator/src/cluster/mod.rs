@@ -5,22 +5,24 @@
 //! only on its options.
 
 mod actions;
+mod affinity;
 mod agents;
 mod answers;
 mod engines;
+mod environment;
 mod report;
 mod schedule;
-mod surroundings;
 mod tools;
 mod transfers;
 
 pub use answers::{Answered, Answers};
+pub use environment::{
+    EngineRanks, Environment, MemberOf, NoObserver, Preferences, RankChoice, StepSeen, ToolAction,
+    Watch,
+};
 pub use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
-pub use surroundings::{
-    EngineRanks, NoObserver, RankChoice, StepSeen, Surroundings, ToolAction, Watch,
-};
 pub use transfers::TransferOptions;
 
 use crate::workload::AgentRun;
@@ -28,11 +30,10 @@ use agents::{After, Agents};
 use std::collections::{BTreeMap, BTreeSet};
 use tools::Tools;
 use transfers::Transfers;
+use treadle_core::memory::PrefixSegment;
 use treadle_core::memory::TokenTime;
-use treadle_core::{
-    Command, Core, CoreConfig, DaemonEvent, Event, PrefixSegment, ProgramCommand, ProgramEvent,
-    StepArrival, StepTokens,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepArrival, StepTokens};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_engine_model::engine::{EngineProfile, Output, Ranks, RequestSpec};
 use treadle_model::{FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::native::NativeEviction;
@@ -88,7 +89,7 @@ pub fn simulate_with(
         runs,
         options,
         answers,
-        Surroundings::default(),
+        Environment::default(),
         &mut NoObserver,
     )
 }
@@ -102,10 +103,10 @@ pub fn simulate_within(
     runs: &[AgentRun],
     options: &ClusterOptions,
     answers: &mut dyn Answers,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     watch: &mut dyn Watch,
 ) -> Report {
-    let mut cluster = Cluster::new(runs, options, answers, surroundings, watch);
+    let mut cluster = Cluster::new(runs, options, answers, environment, watch);
     cluster.run();
     cluster.report()
 }
@@ -122,7 +123,7 @@ struct Running {
 struct Cluster<'a> {
     options: &'a ClusterOptions,
     answers: &'a mut dyn Answers,
-    surroundings: Surroundings<'a>,
+    environment: Environment<'a>,
     watch: &'a mut dyn Watch,
     /// Steps in transit to an engine, by the time of arrival.
     sending: BTreeSet<(u64, StepId)>,
@@ -153,20 +154,20 @@ impl<'a> Cluster<'a> {
         runs: &'a [AgentRun],
         options: &'a ClusterOptions,
         answers: &'a mut dyn Answers,
-        surroundings: Surroundings<'a>,
+        environment: Environment<'a>,
         watch: &'a mut dyn Watch,
     ) -> Self {
-        let engines = engines::start(options, &surroundings);
-        let workers = options.engines * engines::workers_each(&surroundings);
+        let engines = engines::start(options, &environment);
+        let workers = options.engines * engines::workers_each(&environment);
         let block_tokens = options.profile.block_tokens;
-        let agents = match surroundings.schedule {
+        let agents = match environment.schedule {
             Some(schedule) => Agents::scheduled(runs, schedule, options.seed, block_tokens),
             None => Agents::new(runs, options.concurrency, options.seed, block_tokens),
         };
         let mut cluster = Self {
             options,
             answers,
-            surroundings,
+            environment,
             watch,
             sending: BTreeSet::new(),
             core: Core::new(options.core.clone()),
@@ -189,6 +190,7 @@ impl<'a> Cluster<'a> {
             kv_before: TokenTime::default(),
         };
         cluster.add_workers();
+        cluster.set_classes();
         cluster.set_cores();
         cluster
     }
@@ -252,7 +254,7 @@ impl<'a> Cluster<'a> {
     fn observe(&mut self, output: &Output) {
         match output {
             Output::FirstToken { id, .. } => {
-                if self.surroundings.whole_answers {
+                if self.environment.whole_answers {
                     return;
                 }
                 self.count_tokens(StepId(*id), 1);
@@ -260,7 +262,7 @@ impl<'a> Cluster<'a> {
                     step: StepId(*id),
                 }));
             }
-            Output::Tokens { .. } if self.surroundings.whole_answers => {}
+            Output::Tokens { .. } if self.environment.whole_answers => {}
             Output::Tokens { id, count, .. } => self.count_tokens(StepId(*id), u64::from(*count)),
             Output::Preempted { .. } => {}
             Output::Finished(finished) => {
@@ -345,17 +347,17 @@ impl<'a> Cluster<'a> {
         let arrival = StepArrival {
             step,
             program: run.id.as_str().into(),
-            job: self.surroundings.job_of(run_index).into(),
+            job: self.environment.job_of(run_index).into(),
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
             text: None,
-            output_tokens_max: self.surroundings.output_limit(run_index, index),
+            output_tokens_max: self.environment.output_limit(run_index, index),
             prefix,
             one_shot: false,
             inferred: false,
             parent: None,
-            group: self.surroundings.reports_groups.then_some(run.group.into()),
+            group: self.environment.reports_groups.then_some(run.group.into()),
             model: None,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
@@ -368,6 +370,9 @@ impl<'a> Cluster<'a> {
             told: 0,
         };
         self.steps.insert(step, running);
+        if index == 0 {
+            self.begin_member(run_index, &run.id);
+        }
         self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
         if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {
             self.agents_by_program.insert(*id, agent);
@@ -398,7 +403,7 @@ impl<'a> Cluster<'a> {
         match command {
             Command::Program(command) => self.carry_out_program(command),
             Command::Action(command) => self.carry_out_action(command),
-            // No workload declares a training run.
+            // Training runs are only declared for their affinity.
             Command::Training(_) | Command::Weights(_) => {}
         }
     }
@@ -434,7 +439,7 @@ impl<'a> Cluster<'a> {
             return;
         };
         running.worker = worker.0 as usize;
-        let overhead_us = self.surroundings.request_overhead_us;
+        let overhead_us = self.environment.request_overhead_us;
         if overhead_us == 0 {
             self.submit(step);
         } else {

@@ -49,10 +49,10 @@ impl KvShares {
 
 /// An engine's speed as measured by the core; `None` if there were too few samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct SeenSpeed {
+pub struct MeasuredSpeed {
     /// Prompt tokens computed per second.
     pub prefill_tokens_per_s: Option<u64>,
-    /// Time per token of a step that runs alone, in microseconds.
+    /// Time per token of a step that runs by itself, in microseconds.
     pub token_us: Option<u64>,
     /// Additional time for each further step, in microseconds.
     pub step_us: Option<u64>,
@@ -96,7 +96,7 @@ pub struct Report {
     /// Number of events that the core handled.
     pub core_events: u64,
     /// Speed of each engine as measured by the core.
-    pub speeds: Vec<SeenSpeed>,
+    pub speeds: Vec<MeasuredSpeed>,
 }
 
 impl Cluster<'_> {
@@ -140,11 +140,11 @@ impl Cluster<'_> {
         }
     }
 
-    fn speeds(&self) -> Vec<SeenSpeed> {
+    fn speeds(&self) -> Vec<MeasuredSpeed> {
         let workers = self.core.programs().workers.values();
         let seen = |w: &Worker| {
             let decode = w.speeds.decode_time();
-            SeenSpeed {
+            MeasuredSpeed {
                 prefill_tokens_per_s: w.speeds.prefill_tokens_per_s(),
                 token_us: decode.map(|time| time.alone.micros()),
                 step_us: decode.and_then(|time| time.further).map(Span::micros),

@@ -61,7 +61,7 @@ impl Schedule {
 
 /// The progress of a wave.
 #[derive(Clone, Debug, Default)]
-struct Course {
+struct WaveProgress {
     members: Vec<usize>,
     unfinished: usize,
     ends: u32,
@@ -70,17 +70,17 @@ struct Course {
 /// The progress of a schedule.
 pub(super) struct ScheduleCursor<'a> {
     schedule: &'a Schedule,
-    courses: Vec<Course>,
+    waves: Vec<WaveProgress>,
 }
 
 impl<'a> ScheduleCursor<'a> {
     pub(super) fn new(schedule: &'a Schedule) -> Self {
-        let mut courses = vec![Course::default(); schedule.waves.len()];
+        let mut waves = vec![WaveProgress::default(); schedule.waves.len()];
         for (run, start) in schedule.runs.iter().enumerate() {
-            courses[start.wave].members.push(run);
-            courses[start.wave].unfinished += 1;
+            waves[start.wave].members.push(run);
+            waves[start.wave].unfinished += 1;
         }
-        Self { schedule, courses }
+        Self { schedule, waves }
     }
 
     /// Runs of the first wave of each job, with the times at which they begin.
@@ -92,18 +92,18 @@ impl<'a> ScheduleCursor<'a> {
     /// Ends a run, and returns the runs that begin because of it, with their times.
     pub(super) fn ended(&mut self, run: usize, now: u64) -> Vec<(u64, usize)> {
         let wave = self.schedule.runs[run].wave;
-        let course = &mut self.courses[wave];
-        course.ends += 1;
-        course.unfinished -= 1;
-        if course.unfinished == 0 {
+        let progress = &mut self.waves[wave];
+        progress.ends += 1;
+        progress.unfinished -= 1;
+        if progress.unfinished == 0 {
             return self.wave_after(self.schedule.waves[wave].job, Some(wave), now);
         }
-        let (course, runs) = (&self.courses[wave], &self.schedule.runs);
-        let takers = course
+        let (progress, runs) = (&self.waves[wave], &self.schedule.runs);
+        let takers = progress
             .members
             .iter()
             .filter_map(|&run| match runs[run].begin {
-                Begin::Slot { ends, lag_us } if ends == course.ends => Some((now + lag_us, run)),
+                Begin::Slot { ends, lag_us } if ends == progress.ends => Some((now + lag_us, run)),
                 _ => None,
             });
         takers.collect()
@@ -112,12 +112,12 @@ impl<'a> ScheduleCursor<'a> {
     /// The runs of a job's next wave, relative to `now`.
     fn wave_after(&self, job: usize, wave: Option<usize>, now: u64) -> Vec<(u64, usize)> {
         let (mut origin, from) = (now, wave.map_or(0, |wave| wave + 1));
-        for next in from..self.courses.len() {
+        for next in from..self.waves.len() {
             if self.schedule.waves[next].job != job {
                 continue;
             }
             origin += self.schedule.waves[next].gap_us;
-            let members = &self.courses[next].members;
+            let members = &self.waves[next].members;
             if !members.is_empty() {
                 let timed = members.iter().filter_map(|&run| {
                     let begin = self.schedule.runs[run].begin;

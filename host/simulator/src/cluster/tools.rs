@@ -33,7 +33,7 @@ impl Tools {
 impl Cluster<'_> {
     /// Registers the cores with the scheduler, if tools compete for them.
     pub(super) fn set_cores(&mut self) {
-        if let Some(total) = self.surroundings.tool_cores {
+        if let Some(total) = self.environment.tool_cores {
             let name = CORES.into();
             let supply = Supply::Units { total };
             let resources = vec![Resource { name, supply }];
@@ -43,7 +43,7 @@ impl Cluster<'_> {
 
     /// Starts an agent's tool, or lets it wait for a core.
     pub(super) fn begin_tool(&mut self, agent: usize, tool_us: u64) {
-        if self.surroundings.tool_cores.is_none() || tool_us == 0 {
+        if self.environment.tool_cores.is_none() || tool_us == 0 {
             self.agents.resume(agent, self.now + tool_us);
             return;
         }
@@ -53,7 +53,7 @@ impl Cluster<'_> {
         let run = self.agents.run_index(agent);
         let spec = Box::new(ActionSpec {
             program: Some(self.agents.key(agent).into()),
-            job: self.surroundings.job_of(run).into(),
+            job: self.environment.job_of(run).into(),
             kind: KIND.into(),
             demands: vec![Demand {
                 resource: CORES.into(),

@@ -3,8 +3,9 @@
 use super::Cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_core::{Event, ProgramCommand, ProgramEvent};
-use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
+use treadle_core::Event;
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
+use treadle_engine_model::links::{CompletedTransfer, Links, Topology, TransferEnd, Worker};
 use treadle_model::{ProgramId, WorkerId};
 
 /// GPUs of one node.
@@ -102,11 +103,12 @@ impl Transfers {
         &mut self,
         now: u64,
         program: ProgramId,
-        ends: (TransferEnd, TransferEnd),
+        from: TransferEnd,
+        to: TransferEnd,
         tokens: u64,
     ) {
         let bytes = tokens * self.options.kv_bytes_per_token;
-        self.links.start(now, program.0, ends.0, ends.1, bytes);
+        self.links.start(now, program.0, from, to, bytes);
     }
 
     /// Cancels a program's transfer.
@@ -134,8 +136,9 @@ impl Cluster<'_> {
                 let (blocks, cached) = self.cached(program, from);
                 let tokens = tokens.min(cached);
                 let node = self.transfers.node_of(from);
-                let ends = (TransferEnd::Worker(from.0), TransferEnd::Host(node));
-                self.transfers.start(self.now, program, ends, tokens);
+                let (worker, host) = (TransferEnd::Worker(from.0), TransferEnd::Host(node));
+                self.transfers
+                    .start(self.now, program, worker, host, tokens);
                 let moving = InFlight::Offload {
                     tokens,
                     node,
@@ -151,8 +154,9 @@ impl Cluster<'_> {
             } => {
                 let held = self.transfers.held.get(&program);
                 let node = held.map_or(self.transfers.node_of(to), |(node, _)| *node);
-                let ends = (TransferEnd::Host(node), TransferEnd::Worker(to.0));
-                self.transfers.start(self.now, program, ends, tokens);
+                let (host, worker) = (TransferEnd::Host(node), TransferEnd::Worker(to.0));
+                self.transfers
+                    .start(self.now, program, host, worker, tokens);
                 self.transfers
                     .in_flight
                     .insert(program, InFlight::Load { to });
@@ -165,9 +169,10 @@ impl Cluster<'_> {
                 ..
             } => {
                 let (blocks, cached) = self.cached(program, from);
-                let ends = (TransferEnd::Worker(from.0), TransferEnd::Worker(to.0));
+                let (source, target) = (TransferEnd::Worker(from.0), TransferEnd::Worker(to.0));
+                let tokens = tokens.min(cached);
                 self.transfers
-                    .start(self.now, program, ends, tokens.min(cached));
+                    .start(self.now, program, source, target, tokens);
                 let moving = InFlight::Migrate { to, blocks };
                 self.transfers.in_flight.insert(program, moving);
             }
@@ -199,7 +204,7 @@ impl Cluster<'_> {
         {
             return;
         }
-        let mut done: Vec<Done> = Vec::new();
+        let mut done: Vec<CompletedTransfer> = Vec::new();
         self.transfers.links.advance(self.now, &mut done);
         for ended in done {
             let program = ProgramId(ended.id);

@@ -9,7 +9,9 @@
 //! what is left out.
 
 mod actions;
+mod affinity;
 mod arrivals;
+mod contexts;
 mod divergence;
 mod names;
 mod prefixes;
@@ -25,6 +27,6 @@ mod workload;
 pub use divergence::{Choice, Choices, Difference};
 pub use recorder::{Recorder, RecorderOptions};
 pub use replay::{JobOutcome, Outcome, PolicyRecord, ReplayOptions, replay};
-pub use report::{AskedPolicy, Change, Comparison, Interval, SetReport};
+pub use report::{Change, Comparison, Interval, SetReport, WhatIfPolicy};
 pub use statistics::{Estimate, jain_index};
 pub use workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};

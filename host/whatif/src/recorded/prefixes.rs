@@ -40,7 +40,7 @@ pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix>
             .take_while(|segment| counts[&segment.hash] > 1)
             .count();
         let has_system = prefix.first().map(|first| first.hash) == system && depth > 0;
-        let tokens = |range: &[treadle_core::PrefixSegment]| {
+        let tokens = |range: &[treadle_core::memory::PrefixSegment]| {
             let sum: u64 = range.iter().map(|segment| segment.tokens).sum();
             u32::try_from(sum).unwrap_or(u32::MAX / 4)
         };

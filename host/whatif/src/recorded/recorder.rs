@@ -1,15 +1,20 @@
 //! Turns the events of a window into a workload, one event at a time.
 
 use super::actions::RecordedActions;
+use super::affinity::MemberTracker;
 use super::arrivals::{Life, infer};
+use super::contexts::replayed;
 use super::names::RunNames;
 use super::prefixes::shared_prefixes;
-use super::serving::SeenWorkers;
+use super::serving::WorkerTracker;
 use super::workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
+use treadle_core::memory::PrefixSegment;
+use treadle_core::programs::{ProgramEvent, StepArrival, StepTokens};
+use treadle_core::{CoreConfig, Event};
 use treadle_model::{StepId, Timestamp, WorkerId};
-use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
+use treadle_simulator::cluster::MemberOf;
+use treadle_simulator::workload::{AgentRun, AgentStep};
 
 /// Options and limits of a recorder.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,6 +56,8 @@ pub(super) struct RecordedProgram {
     pub(super) steps: Vec<RecordedStep>,
     /// The shared segments of its first prompt.
     pub(super) prefix: Vec<PrefixSegment>,
+    /// The training job that it is a member of.
+    member: Option<MemberOf>,
     actions: RecordedActions,
     released_us: Option<u64>,
     one_shot: bool,
@@ -86,8 +93,8 @@ struct OpenStep {
     overtaken: bool,
 }
 
-/// Turns the events of a window into a workload. Engines and settings also come from events before
-/// the window, which are passed to [`Recorder::prepare`] first.
+/// Turns the events of a window into a workload. Engines, settings and members of training runs also
+/// come from events before the window, which are passed to [`Recorder::prepare`] first.
 #[derive(Default)]
 pub struct Recorder {
     options: RecorderOptions,
@@ -95,7 +102,8 @@ pub struct Recorder {
     names: BTreeMap<Box<str>, usize>,
     open: BTreeMap<StepId, OpenStep>,
     begun_before: BTreeSet<Box<str>>,
-    workers: SeenWorkers,
+    workers: WorkerTracker,
+    members: MemberTracker,
     config: Option<CoreConfig>,
     cuts: Cuts,
     steps: usize,
@@ -115,10 +123,10 @@ impl Recorder {
         }
     }
 
-    /// Processes an event from before the window; only engines and settings are recorded.
+    /// Processes an event from before the window; only engines, settings and members are recorded.
     pub fn prepare(&mut self, event: &Event) {
         self.is_in_window = false;
-        self.take_surroundings(event);
+        self.take_environment(event);
     }
 
     /// Records that a program began before the window.
@@ -191,6 +199,7 @@ impl Recorder {
                     released.awaited = None;
                     // If the key is used again, it belongs to another program.
                     self.names.remove(program);
+                    self.members.released(program);
                 }
             }
             Event::Daemon(treadle_core::DaemonEvent::DaemonRestarted) => {
@@ -199,19 +208,23 @@ impl Recorder {
                     self.dropped(step);
                 }
             }
-            other => self.take_surroundings(other),
+            other => self.take_environment(other),
         }
         Ok(())
     }
 
-    fn take_surroundings(&mut self, event: &Event) {
+    fn take_environment(&mut self, event: &Event) {
         if self.workers.take(event) {
             // Changes before the first program are part of the initial state.
             let counts = self.is_in_window && !self.programs.is_empty();
             self.cuts.worker_changes += u64::from(counts);
         }
-        if let Event::Daemon(treadle_core::DaemonEvent::Configured { config }) = event {
-            self.config = Some((**config).clone());
+        match event {
+            Event::Daemon(treadle_core::DaemonEvent::Configured { config }) => {
+                self.config = Some((**config).clone());
+            }
+            Event::Training(event) => self.members.take(event),
+            _ => {}
         }
     }
 
@@ -255,11 +268,13 @@ impl Recorder {
             });
         }
         let index = self.programs.len();
+        let member = self.member_of(arrival);
         self.programs.push(RecordedProgram {
             key: arrival.program.clone(),
             job: arrival.job.clone(),
             steps: Vec::new(),
             prefix: prefix_of(arrival),
+            member,
             actions: RecordedActions::default(),
             released_us: None,
             one_shot: arrival.one_shot,
@@ -268,6 +283,15 @@ impl Recorder {
         });
         self.names.insert(arrival.program.clone(), index);
         Ok(index)
+    }
+
+    /// A program that another one started prefers what that prefers, unless it is a member itself.
+    fn member_of(&self, arrival: &StepArrival) -> Option<MemberOf> {
+        let parent = || {
+            let parent = self.names.get(&arrival.parent.as_ref()?.program)?;
+            self.programs[*parent].member.clone()
+        };
+        self.members.of(&arrival.program).or_else(parent)
     }
 
     fn action_started(
@@ -351,6 +375,8 @@ impl Recorder {
         let by_step = |program: &RecordedProgram| program.actions.by_step(&program.steps);
         let (actions, left_out): (Vec<_>, Vec<u64>) = self.programs.iter().map(by_step).unzip();
         self.cuts.actions_left_out = left_out.iter().sum();
+        let members = self.programs.iter().map(|program| program.member.clone());
+        let preferences = self.members.preferences(members.collect());
         let limits = |program: &RecordedProgram| {
             let steps = program.steps.iter();
             steps.map(|step| step.output_tokens_max).collect()
@@ -360,6 +386,7 @@ impl Recorder {
             schedule,
             output_limits: self.programs.iter().map(limits).collect(),
             workers: self.workers.serving(),
+            preferences,
             actions,
             config: self.config,
             whole_answers: self.steps_reported * 2 < recorded.steps,
@@ -468,32 +495,4 @@ impl Recorder {
         }
         runs
     }
-}
-
-/// A step to replay, and whether its reuse is a guess. A prompt that contains the whole previous
-/// context reused it; a somewhat shorter one reused the previous prompt; of a prompt that shrank,
-/// only the shared segments and what the engine found in its cache are known to be reused.
-fn replayed(before: Option<AgentStep>, step: &RecordedStep, shared: u64) -> (AgentStep, bool) {
-    let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX / 4);
-    let input = tokens(step.tokens.prompt.max(1));
-    let mut next = AgentStep {
-        input_tokens: input,
-        reused_tokens: 0,
-        output_tokens: tokens(step.tokens.output.max(1)),
-        tool_us: 0,
-        tool_result: ToolResult::None,
-    };
-    let Some(before) = before else {
-        return (next, false);
-    };
-    if input >= before.context_tokens() {
-        next.reused_tokens = before.context_tokens();
-    } else if input >= before.input_tokens {
-        next.reused_tokens = before.input_tokens;
-    } else {
-        let known = tokens(shared.max(step.tokens.cached.unwrap_or(0)));
-        next.reused_tokens = known.min(input).min(before.context_tokens());
-        return (next, true);
-    }
-    (next, false)
 }

@@ -9,8 +9,7 @@ use treadle_core::{CoreConfig, Event};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
-    Answers, ClusterOptions, Report, StepSeen, Surroundings, TransferOptions, Watch,
-    simulate_within,
+    Answers, ClusterOptions, Environment, Report, StepSeen, TransferOptions, Watch, simulate_within,
 };
 use utoipa::ToSchema;
 
@@ -167,9 +166,13 @@ pub fn replay(
         seed: 1,
         audit: false,
     };
-    let surroundings = Surroundings {
+    let workers = workload.workers.iter();
+    let classes: Vec<_> = workers.map(|worker| worker.class.clone()).collect();
+    let environment = Environment {
         schedule: Some(&workload.schedule),
         kv_tokens: &options.kv_tokens,
+        classes: &classes,
+        preferences: Some(&workload.preferences),
         output_limits: &workload.output_limits,
         actions: &workload.actions,
         // The recorded time of a tool includes its wait for a core.
@@ -189,7 +192,7 @@ pub fn replay(
         last_answer_us: 0,
         choices: Choices::new(options.decisions_max),
     };
-    let report = simulate_within(&workload.runs, &cluster, answers, surroundings, &mut eyes);
+    let report = simulate_within(&workload.runs, &cluster, answers, environment, &mut eyes);
     (!eyes.stopped).then(|| eyes.outcome(workload, &ideal_us, &report))
 }
 

@@ -32,8 +32,7 @@ pub struct Change {
 
 /// A policy that a set calls.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-#[schema(as = WhatIfPolicy)]
-pub struct AskedPolicy {
+pub struct WhatIfPolicy {
     /// Its world.
     pub world: String,
     /// Its name.
@@ -84,7 +83,7 @@ pub struct SetReport {
     /// Number of seeds whose replay was cancelled at its timeout: the figures are too good.
     pub given_up: u64,
     /// The policies that the set calls; empty if it only has built-in ones.
-    pub asked: Vec<AskedPolicy>,
+    pub asked: Vec<WhatIfPolicy>,
     /// Statistics of the calls to its policies, over all seeds. After a rollback the figures are
     /// those of the built-in default, not of the set.
     pub policies: PolicyRecord,

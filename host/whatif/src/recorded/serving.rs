@@ -2,12 +2,14 @@
 
 use super::workload::RecordedWorker;
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::Event;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::WorkerState;
-use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
 /// An engine as events show it.
-struct SeenWorker {
+struct TrackedWorker {
     worker: RecordedWorker,
     /// Whether it answered at the time of some step's arrival.
     served: bool,
@@ -15,19 +17,21 @@ struct SeenWorker {
 
 /// Engines and their states.
 #[derive(Default)]
-pub(super) struct SeenWorkers {
-    seen: BTreeMap<WorkerId, SeenWorker>,
+pub(super) struct WorkerTracker {
+    workers: BTreeMap<WorkerId, TrackedWorker>,
     /// Engines that do not answer, including unknown ones.
     lost: BTreeSet<WorkerId>,
     /// Engines that are being drained, including unknown ones.
     draining: BTreeSet<WorkerId>,
+    /// The class of hardware of each engine that has one, including unknown ones.
+    classes: BTreeMap<WorkerId, Box<str>>,
     /// Engines that were removed before they served.
     gone: BTreeSet<WorkerId>,
     /// Whether engines were added, removed or changed since the last step arrived.
     changed: bool,
 }
 
-impl SeenWorkers {
+impl WorkerTracker {
     /// Processes an event about an engine. Returns true if one was added, removed, lost, recovered,
     /// or taken out of service or back.
     pub(super) fn take(&mut self, event: &Event) -> bool {
@@ -39,22 +43,30 @@ impl SeenWorkers {
                 ..
             }) => {
                 self.gone.remove(worker);
-                let known = || SeenWorker {
+                let known = || TrackedWorker {
                     worker: RecordedWorker {
                         url: url.clone(),
                         kv_tokens: None,
+                        class: None,
                     },
                     served: false,
                 };
-                let seen = self.seen.entry(*worker).or_insert_with(known);
+                let seen = self.workers.entry(*worker).or_insert_with(known);
                 learn(&mut seen.worker, capacity);
             }
             Event::Program(ProgramEvent::WorkerCapacityRead {
                 worker, capacity, ..
             }) => {
-                if let Some(seen) = self.seen.get_mut(worker) {
+                if let Some(seen) = self.workers.get_mut(worker) {
                     learn(&mut seen.worker, capacity);
                 }
+                return false;
+            }
+            Event::Program(ProgramEvent::WorkerClassSet { worker, class }) => {
+                match class {
+                    Some(class) => self.classes.insert(*worker, class.clone()),
+                    None => self.classes.remove(worker),
+                };
                 return false;
             }
             Event::Program(ProgramEvent::WorkerLost { worker, .. }) => {
@@ -67,8 +79,8 @@ impl SeenWorkers {
                 self.lost.remove(worker);
                 self.draining.remove(worker);
                 // One that is removed after it has served is replayed all the same.
-                if self.seen.get(worker).is_none_or(|seen| !seen.served) {
-                    self.seen.remove(worker);
+                if self.workers.get(worker).is_none_or(|seen| !seen.served) {
+                    self.workers.remove(worker);
                     self.gone.insert(*worker);
                 }
             }
@@ -89,7 +101,7 @@ impl SeenWorkers {
     /// Marks the engines that answer as serving, when a step arrives.
     pub(super) fn serve(&mut self) {
         if std::mem::take(&mut self.changed) {
-            for (id, seen) in &mut self.seen {
+            for (id, seen) in &mut self.workers {
                 seen.served |= !self.lost.contains(id) && !self.draining.contains(id);
             }
         }
@@ -97,27 +109,31 @@ impl SeenWorkers {
 
     /// Whether events have reported the engine, even if it was removed.
     pub(super) fn knows(&self, worker: WorkerId) -> bool {
-        self.seen.contains_key(&worker) || self.gone.contains(&worker)
+        self.workers.contains_key(&worker) || self.gone.contains(&worker)
     }
 
     /// Adds an engine whose registration is not in the events.
     pub(super) fn beside(&mut self, worker: WorkerId, known: RecordedWorker) {
         if !self.knows(worker) {
-            let seen = SeenWorker {
+            let seen = TrackedWorker {
                 worker: known,
                 served: false,
             };
-            self.seen.insert(worker, seen);
+            self.workers.insert(worker, seen);
             self.changed = true;
         }
     }
 
     /// The engines that served, or all known ones if none did.
-    pub(super) fn serving(self) -> Vec<RecordedWorker> {
-        let any = self.seen.values().any(|seen| seen.served);
-        let served = self.seen.into_values();
-        let served = served.filter(|seen| seen.served || !any);
-        served.map(|seen| seen.worker).collect()
+    pub(super) fn serving(mut self) -> Vec<RecordedWorker> {
+        let any = self.workers.values().any(|seen| seen.served);
+        let workers = self.workers.into_iter();
+        let served = workers.filter(|(_, seen)| seen.served || !any);
+        let known = served.map(|(id, seen)| RecordedWorker {
+            class: self.classes.remove(&id),
+            ..seen.worker
+        });
+        known.collect()
     }
 }
 

@@ -1,17 +1,19 @@
 //! Recording a simulated run gives the workload that it was made from, and replaying that gives the
 //! same outcome.
 
+mod affinity;
 mod edges;
 
 use super::*;
 use treadle_core::estimates::RemainingTime;
 use treadle_core::estimates::Tools;
-use treadle_core::{Core, CoreConfig, Event, Mode, ProgramEvent, Question};
+use treadle_core::programs::{ProgramEvent, Question};
+use treadle_core::{Core, CoreConfig, Event, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{Span, Timestamp};
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
-    Answered, Answers, Begin, ClusterOptions, Report, Surroundings, ToolAction, TransferOptions,
+    Answered, Answers, Begin, ClusterOptions, Environment, Report, ToolAction, TransferOptions,
     Watch, simulate_within,
 };
 use treadle_simulator::workload::{AgentRun, LognormalAgents};
@@ -75,7 +77,7 @@ fn options(mode: Mode, slots: usize) -> ClusterOptions {
 fn tape(runs: &[AgentRun], options: &ClusterOptions) -> (Tape, Report) {
     let mut tape = Tape { events: Vec::new() };
     let mut policy = options.policy.clone();
-    let around = Surroundings::default();
+    let around = Environment::default();
     let report = simulate_within(runs, options, &mut policy, around, &mut tape);
     (tape, report)
 }
@@ -199,6 +201,7 @@ fn of_many_jobs_those_with_most_programs_are_reported() {
     workload.workers = vec![RecordedWorker {
         url: "a".into(),
         kv_tokens: Some(60_000),
+        class: None,
     }];
     let mut outcome = replayed(&workload, Mode::Sticky, 0);
     let job = |programs: u64| JobOutcome {
@@ -230,6 +233,7 @@ fn the_same_seeds_give_the_same_report_and_others_another() {
             RecordedWorker {
                 url: "a".into(),
                 kv_tokens: Some(60_000),
+                class: None,
             };
             2
         ],
@@ -353,9 +357,9 @@ fn the_times_of_each_tool_are_learnt_as_they_were() {
     let options = options(Mode::ProgramAware, 8);
     let mut tape = Tape { events: Vec::new() };
     let mut was = Onlooker::default();
-    let around = Surroundings {
+    let around = Environment {
         actions: &actions,
-        ..Surroundings::default()
+        ..Environment::default()
     };
     simulate_within(&runs, &options, &mut was, around, &mut tape);
     let workload = recorded(&tape, 0..tape.events.len());

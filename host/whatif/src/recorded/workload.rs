@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use treadle_core::CoreConfig;
-use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
+use treadle_simulator::cluster::{Begin, Preferences, RunStart, Schedule, ToolAction, Wave};
 use treadle_simulator::workload::AgentRun;
 use utoipa::ToSchema;
 
@@ -35,6 +35,9 @@ pub struct RecordedWorker {
     pub url: Box<str>,
     /// Its KV memory in tokens, if known.
     pub kv_tokens: Option<u64>,
+    /// Its class of hardware, if its operator named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Box<str>>,
 }
 
 /// What is left out or changed because of the window's edges and its failures.
@@ -120,6 +123,8 @@ pub struct Workload {
     pub actions: Vec<Vec<Vec<ToolAction>>>,
     /// The engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
+    /// Which classes of hardware programs prefer.
+    pub preferences: Preferences,
     /// The scheduler's settings at the end of the window, if recorded.
     pub config: Option<CoreConfig>,
     /// Whether answers came in one piece, so that nothing was reported to the scheduler before a
@@ -156,6 +161,7 @@ impl Workload {
             output_limits: Vec::new(),
             actions: Vec::new(),
             workers: Vec::new(),
+            preferences: Preferences::default(),
             config: None,
             whole_answers: false,
             recorded: None,

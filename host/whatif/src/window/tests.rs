@@ -1,8 +1,11 @@
 //! Windows of journals with a pruned beginning, and their engines.
 
 use super::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_core::{Capacity, StepArrival, StepTokens};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{StepArrival, StepTokens};
+use treadle_core::training::{Affinity, JobSettings, MemberRef, TrainingEvent};
 use treadle_model::{EngineKind, FinishReason, StepId};
 use treadle_store::{Batch, Location, ProgramRow, Retention, Snapshot, WorkerRow, open};
 
@@ -17,6 +20,7 @@ fn added(worker: u32) -> Event {
             tokens: Some(1_000),
             ..Capacity::default()
         },
+        role: None,
     })
 }
 
@@ -174,4 +178,53 @@ async fn engines_are_those_that_answered_in_the_window() {
     let pruned = store(&events, rows, 7).await;
     let workload = loaded(&pruned, window()).await.unwrap();
     assert_eq!(urls(&workload), ["http://e0", "http://e2", "http://e3"]);
+}
+
+#[tokio::test]
+async fn classes_and_members_from_before_the_window_are_known() {
+    let affinity = BTreeMap::from([("math".into(), "h20".into())]);
+    let settings = JobSettings {
+        affinity: Some(Affinity::Classes(affinity)),
+        ..JobSettings::default()
+    };
+    let member = MemberRef {
+        job: "job".into(),
+        group: "g".into(),
+        program: "p1".into(),
+    };
+    let training = [
+        TrainingEvent::JobDeclared {
+            job: "job".into(),
+            settings: Box::new(settings),
+        },
+        TrainingEvent::GroupSubmitted {
+            job: "job".into(),
+            group: "g".into(),
+            size: None,
+            content: None,
+            domain: Some("math".into()),
+        },
+        TrainingEvent::MemberArrived {
+            member,
+            direct: false,
+        },
+    ];
+    let class = Event::Program(ProgramEvent::WorkerClassSet {
+        worker: WorkerId(0),
+        class: Some("h20".into()),
+    });
+    let mut events = vec![added(0), class];
+    events.extend(training.map(Event::Training));
+    events.extend(step(1, "p1"));
+    let store = store(&events, vec![worker(0, "healthy")], 1_000).await;
+    let window = WindowSpec {
+        from_seq: Some(6),
+        ..WindowSpec::default()
+    };
+    let workload = loaded(&store, window).await.unwrap();
+    assert_eq!(workload.workers[0].class.as_deref(), Some("h20"));
+    let of = workload.preferences.members[0].as_ref().unwrap();
+    assert_eq!((&*of.job, of.domain.as_deref()), ("job", Some("math")));
+    let affinity = &workload.preferences.jobs["job"];
+    assert_eq!(affinity.class_of("math"), Some("h20"));
 }

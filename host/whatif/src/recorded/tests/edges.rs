@@ -1,8 +1,9 @@
 //! What a window does not contain: refused steps, abandoned programs, engines that did not answer.
 
 use super::*;
+use treadle_core::memory::Capacity;
 use treadle_core::programs::WorkerState;
-use treadle_core::{Capacity, StepArrival, StepTokens};
+use treadle_core::programs::{StepArrival, StepTokens};
 use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
 use treadle_simulator::cluster::Schedule;
 
@@ -60,6 +61,7 @@ fn added(worker: u32) -> Event {
             tokens: Some(1_000),
             ..Capacity::default()
         },
+        role: None,
     })
 }
 
@@ -74,6 +76,7 @@ fn known(worker: u32) -> RecordedWorker {
     RecordedWorker {
         url: format!("http://e{worker}").into(),
         kv_tokens: Some(7),
+        class: None,
     }
 }
 

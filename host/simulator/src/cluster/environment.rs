@@ -1,8 +1,10 @@
 //! The environment of a run beyond its options, and its observer.
 
 use super::schedule::Schedule;
+use std::collections::BTreeMap;
 use treadle_core::Event;
 use treadle_core::programs::Decision;
+use treadle_core::training::Affinity;
 use treadle_engine_model::engine::EngineProfile;
 
 /// The job of runs without a schedule.
@@ -10,11 +12,15 @@ const JOB: &str = "simulation";
 
 /// Environment of a run. The default is that of [`simulate`](super::simulate).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Surroundings<'a> {
+pub struct Environment<'a> {
     /// When runs begin; without it, in the slots of [`ClusterOptions`](super::ClusterOptions).
     pub schedule: Option<&'a Schedule>,
     /// KV memory of each engine in tokens; engines beyond its length have the profile's.
     pub kv_tokens: &'a [u64],
+    /// The class of hardware of each engine, if it has one.
+    pub classes: &'a [Option<Box<str>>],
+    /// Which classes runs prefer, if any does.
+    pub preferences: Option<&'a Preferences>,
     /// Output limit that clients set for each step, by run and step, if any.
     pub output_limits: &'a [Vec<Option<u64>>],
     /// Actions that tool runners report after each step, by run and step, if any.
@@ -77,7 +83,7 @@ pub struct ToolAction {
     pub ok: bool,
 }
 
-impl Surroundings<'_> {
+impl Environment<'_> {
     /// The actions that tool runners report after a step.
     pub(super) fn actions_after(&self, run: usize, step: usize) -> &[ToolAction] {
         let steps = self.actions.get(run);
@@ -135,3 +141,21 @@ pub trait Watch {
 pub struct NoObserver;
 
 impl Watch for NoObserver {}
+
+/// Which classes of hardware runs prefer.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Preferences {
+    /// What training jobs say of their domains, by job.
+    pub jobs: BTreeMap<Box<str>, Affinity>,
+    /// What each run is a member of; it prefers nothing if that is absent.
+    pub members: Vec<Option<MemberOf>>,
+}
+
+/// The training job that a run is a member of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MemberOf {
+    /// The job.
+    pub job: Box<str>,
+    /// The domain of its group, if that has one.
+    pub domain: Option<Box<str>>,
+}
