@@ -5,6 +5,7 @@ mod affinity;
 mod bandit;
 mod captured_kills;
 mod characters;
+mod cut;
 mod groups;
 mod harness;
 mod history;

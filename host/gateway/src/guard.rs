@@ -2,7 +2,8 @@
 
 use crate::routing::SchedulerClient;
 use crate::trace::StepTrace;
-use treadle_core::{Event, ProgramEvent, StepFailure, StepTokens};
+use treadle_core::Event;
+use treadle_core::programs::{ProgramEvent, StepFailure, StepTokens};
 use treadle_http::InUse;
 use treadle_model::{FinishReason, Span, StepId};
 use treadle_scheduler::Recording;
@@ -38,6 +39,11 @@ impl StepGuard {
     pub(crate) fn settle(&mut self) {
         self.trace.refused();
         self.settled = true;
+    }
+
+    /// Whether its end is reported.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.settled
     }
 
     pub(crate) fn first_token(&self) {

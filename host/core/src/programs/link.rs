@@ -29,7 +29,8 @@ pub struct Reconciliation {
     pub events: Vec<ProgramEvent>,
     /// Lost instructions, to be sent again: the step and its worker.
     pub dispatch: Vec<(StepId, WorkerId)>,
-    /// Steps at an unknown or lost engine: the attempt ends, and they wait.
+    /// Steps at an unknown or lost engine, which wait again, and those that were cut: the attempt
+    /// ends.
     pub abort: Vec<StepId>,
     /// Steps that the scheduler no longer knows.
     pub over: Vec<StepId>,
@@ -46,6 +47,10 @@ pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconc
     let first = StepId::of(gateway, 0);
     let next = StepId::of(GatewayId(gateway.0 + 1), 0);
     for (step, known) in state.steps.range(first..next) {
+        if known.is_cut && open.contains_key(step) {
+            // The instruction to end it may have been lost.
+            plan.abort.push(*step);
+        }
         match (open.get(step), known.state) {
             (None, _) => cancelled.push(ProgramEvent::StepCancelled { step: *step }),
             (Some(None), StepState::Running { worker, .. }) => plan.dispatch.push((*step, worker)),

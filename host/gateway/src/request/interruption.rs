@@ -2,12 +2,14 @@
 //! rest is requested when it is dispatched again, to any engine. The client sees one response with
 //! a pause.
 
-use super::attempt::resume;
+use super::attempt::{is_stream, send, too_slow};
+use super::cause::Cause;
 use super::continuation::Continuation;
 use super::counts::Counts;
 use super::generate::Call;
 use super::obstacles::{HELD_BACK, WHITE_SPACE};
-use super::parts::Asked;
+use super::parts::StreamRequest;
+use super::prefill::{Meeting, meet};
 use super::rest::Rewriter;
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -15,7 +17,8 @@ use serde_json::Value;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use treadle_core::programs::Refusal;
 use treadle_http::InUse;
 use treadle_model::EngineKind;
 use treadle_scheduler::{Dispatch, Instruction};
@@ -39,7 +42,6 @@ pub(super) struct Interruptible {
     /// The request to its engine.
     request: Bytes,
     engine: EngineKind,
-    instructions: UnboundedReceiver<Instruction>,
     part: Part,
     /// Whether the scheduler wants it interrupted, which waits for a boundary between events.
     wanted: bool,
@@ -70,22 +72,43 @@ pub(super) enum StreamAction {
         /// True if the step has already ended for the scheduler.
         is_known: bool,
     },
+    /// End with an error, as the step's member was cut.
+    Cut {
+        /// True if the step has already ended for the scheduler.
+        is_known: bool,
+    },
+}
+
+/// Takes the scheduler's further instructions along with a stream.
+pub(super) fn taken(
+    instructions: &mut UnboundedReceiver<Instruction>,
+) -> UnboundedReceiver<Instruction> {
+    std::mem::replace(instructions, unbounded_channel().1)
+}
+
+/// Polls the scheduler's instructions for a stream that can't be interrupted.
+pub(super) fn poll_cut(
+    instructions: &mut UnboundedReceiver<Instruction>,
+    context: &mut Context<'_>,
+) -> StreamAction {
+    loop {
+        match instructions.poll_recv(context) {
+            Poll::Ready(Some(Instruction::Cut)) => return StreamAction::Cut { is_known: false },
+            Poll::Ready(Some(_)) => {}
+            Poll::Pending | Poll::Ready(None) => return StreamAction::Nothing,
+        }
+    }
 }
 
 impl Interruptible {
-    pub(super) fn new(
-        call: Arc<Call>,
-        (request, counts): Asked,
-        engine: EngineKind,
-        instructions: UnboundedReceiver<Instruction>,
-    ) -> Self {
+    pub(super) fn new(call: Arc<Call>, request: StreamRequest, engine: EngineKind) -> Self {
         let room = InUse::new([call.app.room.answers.clone()]);
         let bytes_max = call.app.answer_bytes_max;
+        let counts = request.counts;
         Self {
             call,
-            request,
+            request: request.body,
             engine,
-            instructions,
             part: Part::Running,
             wanted: false,
             sent: Vec::new(),
@@ -127,28 +150,31 @@ impl Interruptible {
     }
 
     /// Polls the scheduler's instructions, and a request that is being sent.
-    pub(super) fn poll_instructions(&mut self, context: &mut Context<'_>) -> StreamAction {
+    pub(super) fn poll_instructions(
+        &mut self,
+        instructions: &mut UnboundedReceiver<Instruction>,
+        context: &mut Context<'_>,
+    ) -> StreamAction {
         loop {
-            if let Part::Resuming(resuming) = &mut self.part {
-                return match resuming.as_mut().poll(context) {
-                    Poll::Pending => StreamAction::Wait,
-                    Poll::Ready(Ok(incoming)) => {
-                        self.part = Part::Running;
-                        StreamAction::Read(incoming)
-                    }
-                    Poll::Ready(Err(cause)) => StreamAction::BreakOff {
-                        cause,
-                        is_known: false,
-                    },
-                };
-            }
             let is_paused = matches!(self.part, Part::Paused(_));
-            match self.instructions.poll_recv(context) {
-                Poll::Pending | Poll::Ready(None) if !is_paused => return StreamAction::Nothing,
+            match instructions.poll_recv(context) {
+                Poll::Pending | Poll::Ready(None) if !is_paused => {
+                    return self.poll_resuming(context);
+                }
                 Poll::Ready(Some(Instruction::Dispatch(dispatch))) => self.resume(dispatch),
                 Poll::Ready(Some(Instruction::Preempt)) => self.wanted = true,
                 // A started response continues; waiting requests are notified elsewhere.
                 Poll::Ready(Some(Instruction::Abort(_))) => {}
+                // The scheduler refuses it once it has the interruption.
+                Poll::Ready(Some(Instruction::Cut)) if is_paused => {}
+                Poll::Ready(Some(Instruction::Cut)) => {
+                    return StreamAction::Cut { is_known: false };
+                }
+                Poll::Ready(Some(Instruction::Refuse(Refusal::ProgramReleased)))
+                    if is_paused && self.call.member.is_some() =>
+                {
+                    return StreamAction::Cut { is_known: true };
+                }
                 Poll::Pending => return StreamAction::Wait,
                 Poll::Ready(_) if is_paused => {
                     let cause = "the scheduler abandoned the step while it waited to resume";
@@ -159,6 +185,23 @@ impl Interruptible {
                 }
                 Poll::Ready(_) => {}
             }
+        }
+    }
+
+    fn poll_resuming(&mut self, context: &mut Context<'_>) -> StreamAction {
+        let Part::Resuming(resuming) = &mut self.part else {
+            return StreamAction::Nothing;
+        };
+        match resuming.as_mut().poll(context) {
+            Poll::Pending => StreamAction::Wait,
+            Poll::Ready(Ok(incoming)) => {
+                self.part = Part::Running;
+                StreamAction::Read(incoming)
+            }
+            Poll::Ready(Err(cause)) => StreamAction::BreakOff {
+                cause,
+                is_known: false,
+            },
         }
     }
 
@@ -223,6 +266,30 @@ impl Interruptible {
             }
         }
     }
+}
+
+/// Requests the rest of an interrupted response from an engine.
+async fn resume(call: &Call, dispatch: &Dispatch, body: Bytes) -> Result<Incoming, Cause> {
+    let timeout = call.app.response_timeout;
+    let at = dispatch.prefill.as_ref();
+    let (body, mut meeting) = match at.filter(|_| dispatch.engine == EngineKind::Sglang) {
+        Some(at) => meet(call, dispatch, at, &body),
+        None => (body, Meeting::default()),
+    };
+    let sent = tokio::select! {
+        sent = tokio::time::timeout(timeout, send(call, dispatch, &body)) => sent,
+        unmet = meeting.unmet() => return Err(unmet.cause()),
+    };
+    let (parts, body) = sent
+        .unwrap_or_else(|_| Err(too_slow(timeout).into()))?
+        .into_parts();
+    if parts.status.is_success() && is_stream(&parts) {
+        meeting.detach();
+        return Ok(body);
+    }
+    let status = parts.status;
+    let cause = format!("the engine answered {status} to the request for the rest of the response");
+    Err(cause.into())
 }
 
 /// The JSON events in these bytes.

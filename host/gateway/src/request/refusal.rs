@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use treadle_core::Refusal;
+use treadle_core::programs::Refusal;
 use treadle_http::{error_response, refuse};
 use treadle_scheduler::NotRecorded;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
@@ -52,12 +52,17 @@ pub(super) fn refused(call: &Call, refusal: &Refusal, busy: Option<Box<BusyAnswe
             marked(call, &busy.parts, Body::from(busy.body))
         }
         // Treadle ended it, and not its client.
-        (Refusal::ProgramReleased, _) if call.member.is_some() => refuse(
-            ErrorCode::MemberDropped,
-            "the program was cut or replaced while this step waited; begin another one",
-        ),
+        (Refusal::ProgramReleased, _) if call.member.is_some() => error_response(&cut()),
         _ => error_response(&explain(refusal)),
     }
+}
+
+/// The step's member was cut or replaced.
+pub(super) fn cut() -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::MemberDropped,
+        "the program was cut or replaced while this step waited or ran; begin another one",
+    )
 }
 
 /// The rest of an interrupted response is too large to be joined with the earlier part.
@@ -122,7 +127,7 @@ fn explain(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::ProgramReleased => ErrorBody::new(
             ErrorCode::ProgramReleased,
-            "the program was released while this step waited",
+            "the program was released while this step waited or ran",
         ),
     }
 }

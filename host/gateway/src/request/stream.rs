@@ -8,8 +8,9 @@ use super::capture::Capture;
 use super::end::End;
 use super::first_event::{Begun, is_whole_event};
 use super::generate::{Call, GatewayState};
-use super::interruption::{Interruptible, StreamAction};
+use super::interruption::{Interruptible, StreamAction, poll_cut};
 use super::keepalive::Keepalive;
+use super::refusal::cut;
 use crate::bodies::PayloadCapture;
 use crate::guard::StepGuard;
 use axum::body::Body;
@@ -22,9 +23,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Sleep;
-use treadle_core::StepTokens;
-use treadle_scheduler::Recording;
+use treadle_core::programs::StepTokens;
+use treadle_scheduler::{Instruction, Recording};
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode, SseError, SseScanner, StreamUsage};
 
 /// Output tokens after which progress is reported.
@@ -47,6 +49,7 @@ impl StreamAnswer {
         self,
         call: &Call,
         guard: StepGuard,
+        instructions: UnboundedReceiver<Instruction>,
         interruptible: Option<Interruptible>,
         capture: Option<Capture>,
     ) -> Response<Body> {
@@ -60,12 +63,13 @@ impl StreamAnswer {
             outputs: call.head.outputs(call.endpoint, &call.body),
             guard,
             app: call.app.clone(),
+            instructions,
             interruptible,
             is_captured: capture.is_some(),
             capture,
             keeping: None,
             recorded: None,
-            kept: call.capture().map(Kept::new),
+            kept: call.capture().map(CapturedPieces::new),
             reported_at: None,
             reported_tokens: 0,
             sign: Keepalive::new(call.app.keep_alive),
@@ -94,6 +98,7 @@ struct StepStream {
     outputs: u64,
     guard: StepGuard,
     app: Arc<GatewayState>,
+    instructions: UnboundedReceiver<Instruction>,
     interruptible: Option<Interruptible>,
     is_captured: bool,
     /// Captures its tokens, until it has ended.
@@ -103,7 +108,7 @@ struct StepStream {
     /// Holds the last bytes back until the step's end is on record.
     recorded: Option<Recording>,
     /// The response so far, to be stored at the end of the step.
-    kept: Option<Kept>,
+    kept: Option<CapturedPieces>,
     reported_at: Option<Instant>,
     reported_tokens: u64,
     sign: Keepalive,
@@ -111,13 +116,13 @@ struct StepStream {
 }
 
 /// The pieces of a response, shared with those sent to the client.
-struct Kept {
+struct CapturedPieces {
     capture: PayloadCapture,
     pieces: Vec<Bytes>,
     bytes: u64,
 }
 
-impl Kept {
+impl CapturedPieces {
     fn new(capture: PayloadCapture) -> Self {
         Self {
             capture,
@@ -218,10 +223,12 @@ impl StepStream {
 
     /// Follows the scheduler's instructions; true if there is no engine to read from.
     fn poll_instructions(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(interruptible) = &mut self.interruptible else {
-            return false;
+        let instructions = &mut self.instructions;
+        let action = match &mut self.interruptible {
+            Some(interruptible) => interruptible.poll_instructions(instructions, context),
+            None => poll_cut(instructions, context),
         };
-        match interruptible.poll_instructions(context) {
+        match action {
             StreamAction::Nothing => false,
             StreamAction::Wait => true,
             StreamAction::Read(incoming) => {
@@ -237,6 +244,16 @@ impl StepStream {
                     self.guard.settle();
                 }
                 self.break_off(&cause);
+                false
+            }
+            // It has ended already.
+            StreamAction::Cut { .. } if self.guard.is_settled() => false,
+            StreamAction::Cut { is_known } => {
+                self.interruptible = None;
+                if is_known {
+                    self.guard.settle();
+                }
+                self.break_off_with(&cut());
                 false
             }
         }
@@ -347,11 +364,14 @@ impl StepStream {
     }
 
     fn break_off(&mut self, cause: &str) {
+        self.break_off_with(&ErrorBody::new(ErrorCode::EngineStreamBroken, cause));
+    }
+
+    fn break_off_with(&mut self, error: &ErrorBody) {
         self.upstream = None;
         self.end = End::BrokenAfterFlush;
-        self.guard.failed(cause);
+        self.guard.failed(&error.message);
         self.file();
-        let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
         // A blank line first, because the stream may have broken within an event.
         let mut event = b"\n\n".to_vec();
         event.extend(error.to_event(self.endpoint));
