@@ -45,6 +45,9 @@ impl Setting for EngineChoice {
     const FORM: Form = Form::Choice(Self::CHOICES);
 }
 
+/// The roles of an engine.
+const ROLES: [&str; 3] = ["both", "prefill", "decode"];
+
 /// An engine: either its URL or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written")]
@@ -57,6 +60,8 @@ pub struct Endpoint {
     pub capacity_tokens: Option<u64>,
     /// Its class of hardware, such as `h20`.
     pub class: Option<String>,
+    /// Its role: `both`, `prefill` or `decode`.
+    pub role: Option<String>,
     /// Its profile: a file written by `treadle calibrate`, or a preset's name.
     pub profile: Option<String>,
 }
@@ -69,13 +74,14 @@ impl Endpoint {
             kind: None,
             capacity_tokens: None,
             class: None,
+            role: None,
             profile: None,
         }
     }
 
     /// Names of the fields of the table.
     pub(super) const FIELDS: &'static [&'static str] =
-        &["url", "kind", "capacity_tokens", "class", "profile"];
+        &["url", "kind", "capacity_tokens", "class", "role", "profile"];
 }
 
 #[derive(Deserialize)]
@@ -87,6 +93,7 @@ enum Written {
         kind: Option<EngineChoice>,
         capacity_tokens: Option<u64>,
         class: Option<String>,
+        role: Option<String>,
         profile: Option<String>,
     },
 }
@@ -100,12 +107,14 @@ impl From<Written> for Endpoint {
                 kind,
                 capacity_tokens,
                 class,
+                role,
                 profile,
             } => Self {
                 url,
                 kind,
                 capacity_tokens,
                 class,
+                role,
                 profile,
             },
         }
@@ -119,7 +128,7 @@ impl Setting for Vec<Endpoint> {
 section! {
     /// The inference engines to serve programs with.
     EnginesConfig in "engines" {
-        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it), `class` (its class of hardware, such as `h20`, which training jobs name in `affinity`) and `profile` (a file written by `treadle calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
+        /// The engines: URLs, or tables with `url` and optionally `kind`, `capacity_tokens` (tokens that fit in the engine's cache; by default the engine reports it), `class` (its class of hardware, such as `h20`, which training jobs name in `affinity`), `role` (`both`, `prefill` or `decode`; docs/guides/roles.md) and `profile` (a file written by `treadle calibrate`, or the name of a preset: the engine's speed until enough of its own steps have been measured; the engine is then not measured at the start). An environment variable or `--set` may also have URLs separated by commas.
         endpoints: Vec<Endpoint> = Vec::new(), "";
         /// The kind of engines that have none of their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";
@@ -207,6 +216,13 @@ impl EnginesConfig {
                 conflict("engines.endpoints", error.to_string(), remedy)
             })?;
         }
+        for role in self.endpoints.iter().filter_map(|e| e.role.as_deref()) {
+            if !ROLES.contains(&role) {
+                let remedy = "give each engine the role both, prefill or decode, or none";
+                let problem = format!("has the role `{role}`");
+                return Err(conflict("engines.endpoints", problem, remedy));
+            }
+        }
         let wrong = |problem: &str| {
             let remedy = "write it as JOB@ADDRESS:PORT, such as math@127.0.0.1:9001";
             Err(conflict("engines.relay", problem.to_owned(), remedy))
@@ -230,5 +246,28 @@ impl EnginesConfig {
     /// Kind of an endpoint; `None` if it is to be detected.
     pub fn kind_of(&self, endpoint: &Endpoint) -> Option<EngineKind> {
         endpoint.kind.unwrap_or(self.kind).kind()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_one_of_three() {
+        let checked = |role: &str| {
+            let mut engines = EnginesConfig::default();
+            let endpoint = Endpoint::at("http://a:1");
+            engines.endpoints.push(Endpoint {
+                role: Some(role.to_owned()),
+                ..endpoint
+            });
+            engines.check().map_err(|error| error.to_string())
+        };
+        for role in ROLES {
+            assert_eq!(checked(role), Ok(()));
+        }
+        let error = checked("half").expect_err("it is refused");
+        assert!(error.contains("has the role `half`"), "{error}");
     }
 }

@@ -88,7 +88,7 @@ fn every_form_is_read_from_text() {
 
 #[test]
 fn engines_are_urls_or_tables() {
-    let list = r#"["http://a:1", { url = "http://b:2", kind = "sglang", capacity_tokens = 400_000, class = "h20", profile = "b.json" }]"#;
+    let list = r#"["http://a:1", { url = "http://b:2", kind = "sglang", capacity_tokens = 400_000, class = "h20", role = "decode", profile = "b.json" }]"#;
     let expected = [
         Endpoint::at("http://a:1"),
         Endpoint {
@@ -96,6 +96,7 @@ fn engines_are_urls_or_tables() {
             kind: Some(EngineChoice::Sglang),
             capacity_tokens: Some(400_000),
             class: Some("h20".into()),
+            role: Some("decode".into()),
             profile: Some("b.json".into()),
         },
     ];
@@ -104,7 +105,7 @@ fn engines_are_urls_or_tables() {
     let from_variable = load("", &[("TREADLE_ENGINES__ENDPOINTS", list)], &[]).unwrap();
     assert_eq!(from_variable.engines.endpoints, expected);
     let tables = "[[engines.endpoints]]\nurl = \"http://a:1\"\n\
-                  [[engines.endpoints]]\nurl = \"http://b:2\"\nkind = \"sglang\"\ncapacity_tokens = 400000\nclass = \"h20\"\nprofile = \"b.json\"\n";
+                  [[engines.endpoints]]\nurl = \"http://b:2\"\nkind = \"sglang\"\ncapacity_tokens = 400000\nclass = \"h20\"\nrole = \"decode\"\nprofile = \"b.json\"\n";
     assert_eq!(load(tables, &[], &[]).unwrap().engines.endpoints, expected);
     let long = tables.replace("h20", &"h".repeat(65));
     let error = load(&long, &[], &[]).unwrap_err().to_string();

@@ -22,7 +22,7 @@ use super::frames::{event_response, json_string, now_s, whole_response};
 use super::request::{self, Generation, Limit};
 use super::shape::{Encoder, End, Shape};
 use super::tools::Call;
-use super::{Shared, instant, tokens};
+use super::{Shared, handover, instant, tokens};
 
 /// Answers one generation request.
 pub(super) async fn answer(
@@ -42,7 +42,7 @@ pub(super) async fn answer_within(
     body: Bytes,
     limit: Limit,
 ) -> Response {
-    shared.weights.open().await;
+    shared.weights.begin_step().await;
     let faults = shared.faults.take();
     if let Err(error) = misbehave_before(&shared, &faults).await {
         return error.into_response();
@@ -85,6 +85,7 @@ async fn modelled(
         generation.limit = limit;
     }
     let stream = generation.stream;
+    handover::fetch(shared, &generation).await;
     let mut choices = Vec::with_capacity(generation.choices);
     for choice in 0..generation.choices {
         let (encoder, spec, end) = prepare(shared, &generation, choice)?;
@@ -109,6 +110,7 @@ async fn modelled(
         return Ok(event_response(faults::event_body(events, faults)));
     }
     let body = collect(choices).await?;
+    let body = handover::announce(shared, &generation, body).await;
     Ok(whole_response(faults::whole_body(body, faults)))
 }
 

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use treadle_engine_model::engine::{BLOCK_TOKENS, Ranks};
-use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, TransferId, Worker};
+use treadle_engine_model::links::{
+    CompletedTransfer, Links, Topology, TransferEnd, TransferId, Worker,
+};
 
 /// The engine's own node, and any other one.
 const HERE: u32 = 0;
@@ -68,6 +70,20 @@ pub(super) enum CopyCommand {
         is_here: bool,
         done: oneshot::Sender<Result<u64, CopyError>>,
     },
+    /// Name the cached part of a prompt at a rank for another engine; returns its tokens.
+    Hold {
+        rank: u32,
+        copy: String,
+        blocks: Vec<u64>,
+        done: oneshot::Sender<Result<u64, CopyError>>,
+    },
+    /// Fetch what a rank lacks of a prompt's cache from another engine; returns its tokens.
+    Take {
+        id: TransferId,
+        rank: u32,
+        record: CopyRecord,
+        done: oneshot::Sender<Result<u64, CopyError>>,
+    },
     /// Cancel a transfer whose receiver is gone.
     Cancel(TransferId),
     /// Look up a copy.
@@ -100,7 +116,7 @@ pub(super) struct Copies {
     held: HashMap<String, CopyRecord>,
     /// Bytes of copies, finished or in progress.
     bytes: u64,
-    ended: Vec<Done>,
+    ended: Vec<CompletedTransfer>,
 }
 
 impl Copies {
@@ -160,17 +176,13 @@ impl Copies {
                 copy,
                 program,
                 tags,
-                mut blocks,
+                blocks,
                 done,
             } => {
-                let tokens = engine.rank(rank).cached_prefix_tokens(&blocks);
-                blocks.truncate((tokens / u64::from(BLOCK_TOKENS)) as usize);
                 let record = CopyRecord {
                     program,
                     tags,
-                    tokens,
-                    bytes: tokens * self.limits.bytes_per_token,
-                    blocks,
+                    ..self.record_of(engine, rank, blocks)
                 };
                 if let Err(error) = self.may_come(&copy, &record) {
                     let _ = done.send(Err(error));
@@ -193,6 +205,28 @@ impl Copies {
                 self.links.start(now_us, id, from, to, record.bytes);
                 self.moving.insert(id, Moving::In { rank, record, done });
             }
+            CopyCommand::Hold {
+                rank,
+                copy,
+                blocks,
+                done,
+            } => {
+                let record = self.record_of(engine, rank, blocks);
+                let _ = done.send(self.hold(copy, record));
+            }
+            CopyCommand::Take {
+                id,
+                rank,
+                record,
+                done,
+            } => {
+                let cached = engine.rank(rank).cached_prefix_tokens(&record.blocks);
+                let missing = record.tokens.saturating_sub(cached);
+                let bytes = missing * self.limits.bytes_per_token;
+                let (from, to) = (TransferEnd::Host(ELSEWHERE), TransferEnd::Worker(rank));
+                self.links.start(now_us, id, from, to, bytes);
+                self.moving.insert(id, Moving::In { rank, record, done });
+            }
             CopyCommand::Cancel(id) => {
                 self.links.cancel(now_us, id);
                 if let Some(Moving::Out { record, .. }) = self.moving.remove(&id) {
@@ -203,6 +237,28 @@ impl Copies {
                 let _ = found.send(self.held.get(&copy).cloned());
             }
             CopyCommand::Drop(copy) => self.forget(now_us, &copy),
+        }
+    }
+
+    /// Keeps a record of what is in an engine's cache; returns its tokens.
+    fn hold(&mut self, copy: String, record: CopyRecord) -> Result<u64, CopyError> {
+        self.may_come(&copy, &record)?;
+        let tokens = record.tokens;
+        self.bytes += record.bytes;
+        self.held.insert(copy, record);
+        Ok(tokens)
+    }
+
+    /// The cached part of a prompt at a rank.
+    fn record_of(&self, engine: &Ranks, rank: u32, mut blocks: Vec<u64>) -> CopyRecord {
+        let tokens = engine.rank(rank).cached_prefix_tokens(&blocks);
+        blocks.truncate((tokens / u64::from(BLOCK_TOKENS)) as usize);
+        CopyRecord {
+            program: Value::Null,
+            tags: Value::Null,
+            tokens,
+            bytes: tokens * self.limits.bytes_per_token,
+            blocks,
         }
     }
 

@@ -50,16 +50,29 @@ enum Command {
     Copy(CopyCommand),
 }
 
-/// Virtual time as a multiple of real time.
+/// Virtual time as a multiple of real time, without the time during which it stands still.
 #[derive(Clone, Copy)]
 struct Clock {
     start: Instant,
     scale: f64,
+    stands_since: Option<Instant>,
 }
 
 impl Clock {
     fn now_us(self) -> u64 {
-        (self.start.elapsed().as_nanos() as f64 / 1_000.0 * self.scale) as u64
+        let now = self.stands_since.unwrap_or_else(Instant::now);
+        let ran = now.saturating_duration_since(self.start);
+        (ran.as_nanos() as f64 / 1_000.0 * self.scale) as u64
+    }
+
+    /// Stops it, or lets it go on where it was.
+    fn stand(&mut self, stands: bool) {
+        let now = Instant::now();
+        match self.stands_since.take() {
+            Some(since) if stands => self.stands_since = Some(since),
+            Some(since) => self.start += now - since,
+            None => self.stands_since = stands.then_some(now),
+        }
     }
 
     fn when(self, at_us: u64) -> Instant {
@@ -81,6 +94,14 @@ impl Drop for CancelOnDrop {
             .commands
             .send(Command::Copy(CopyCommand::Cancel(self.id)));
     }
+}
+
+/// What stops the driver task.
+pub(super) struct Switches {
+    /// It ends when this turns true.
+    pub(super) shutdown: watch::Receiver<bool>,
+    /// The engine computes nothing while this is true.
+    pub(super) stands: watch::Receiver<bool>,
 }
 
 /// Sends commands to the driver task.
@@ -118,18 +139,19 @@ impl Drop for AbandonOnDrop {
 }
 
 impl EngineClient {
-    /// Starts the driver task of an engine; it ends when `shutdown` turns true.
+    /// Starts the driver task of an engine.
     pub(super) fn start(
         engine: Ranks,
         time_scale: f64,
         live_max: usize,
         limits: CopyLimits,
-        shutdown: watch::Receiver<bool>,
+        switches: Switches,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         let clock = Clock {
             start: Instant::now(),
             scale: time_scale,
+            stands_since: None,
         };
         let late_us = Arc::new(AtomicU64::new(0));
         let driver = Driver {
@@ -141,7 +163,7 @@ impl EngineClient {
             names: BTreeMap::new(),
             outputs: Vec::new(),
         };
-        let task = tokio::spawn(driver.run(inbox, shutdown));
+        let task = tokio::spawn(driver.run(inbox, switches));
         let live = Arc::new(AtomicUsize::new(0));
         (
             Self {
@@ -244,6 +266,36 @@ impl EngineClient {
         Ok(answer.await.map_err(|_| OpenError::Closed)??)
     }
 
+    /// Names the cached part of a prompt at a rank for another engine; returns its tokens.
+    pub(super) async fn hold(
+        &self,
+        rank: u32,
+        copy: String,
+        blocks: Vec<u64>,
+    ) -> Result<u64, ApiError> {
+        let (done, answer) = oneshot::channel();
+        self.copy(CopyCommand::Hold {
+            rank,
+            copy,
+            blocks,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
+    /// Fetches what a rank lacks of a prompt's cache from another engine; returns its tokens.
+    pub(super) async fn take(&self, rank: u32, record: CopyRecord) -> Result<u64, ApiError> {
+        let (done, answer) = oneshot::channel();
+        let (id, _guard) = self.transfer();
+        self.copy(CopyCommand::Take {
+            id,
+            rank,
+            record,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
     /// Looks up a copy in host memory.
     pub(super) async fn find(&self, copy: &str) -> Option<CopyRecord> {
         let (found, answer) = oneshot::channel();
@@ -296,19 +348,23 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(
-        mut self,
-        mut inbox: mpsc::UnboundedReceiver<Command>,
-        mut shutdown: watch::Receiver<bool>,
-    ) {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>, switches: Switches) {
+        let Switches {
+            mut shutdown,
+            mut stands,
+        } = switches;
         loop {
             self.catch_up();
+            self.clock.stand(*stands.borrow_and_update());
             let of_engine = self.engine.next_event_at().into_iter();
             let due = of_engine.chain(self.copies.next_event_at()).min();
+            let due = due.filter(|_| self.clock.stands_since.is_none());
             let due = due.map(|at_us| self.clock.when(at_us));
             tokio::select! {
                 biased;
                 _ = shutdown.wait_for(|stop| *stop) => return,
+                // Without a sender it never stands.
+                Ok(()) = stands.changed() => {}
                 command = inbox.recv() => {
                     let Some(command) = command else { return };
                     let now_us = self.catch_up();

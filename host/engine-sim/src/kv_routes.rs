@@ -147,7 +147,8 @@ pub(super) async fn import(
     Ok(Json(json!({ "tokens": tokens, "bytes": bytes })))
 }
 
-async fn fetch(source: &str, copy: &str) -> Result<Option<CopyRecord>, ApiError> {
+/// A copy in another engine's host memory.
+pub(super) async fn fetch(source: &str, copy: &str) -> Result<Option<CopyRecord>, ApiError> {
     let failed = |cause: String| {
         let message = format!("the copy could not be fetched from {source}: {cause}");
         ApiError::new(StatusCode::BAD_GATEWAY, message)
@@ -203,7 +204,8 @@ fn rank_of(shared: &Shared, headers: &HeaderMap) -> Result<u32, ApiError> {
     Ok(rank)
 }
 
-fn modelled(shared: &Shared) -> Result<&EngineClient, ApiError> {
+/// The engine model, if it has one.
+pub(super) fn modelled(shared: &Shared) -> Result<&EngineClient, ApiError> {
     let without = || {
         let message = "the engine is not simulated (--instant), so there are no caches to move";
         ApiError::new(StatusCode::NOT_IMPLEMENTED, message)

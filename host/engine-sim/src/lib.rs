@@ -8,8 +8,11 @@
 //! It serves vLLM's API (`/v1/chat/completions`, `/v1/completions`, `/v1/responses`,
 //! `/v1/messages`, `/inference/v1/generate`, `/v1/models`, `/tokenize`, `/detokenize`,
 //! `/abort_requests`, `/reset_prefix_cache`, `/health`, `/metrics`) and a part of SGLang's
-//! (`/generate`, `/abort_request`, `/flush_cache`, `/server_info`). `/sim/faults` injects faults,
-//! and `/kv` exports and imports KV caches.
+//! (`/generate`, `/abort_request`, `/flush_cache`, `/server_info`). `/sim/faults` injects faults of
+//! generation, `/sim/load-fault` one of the next load of weights, and `/kv` exports and imports KV
+//! caches.
+//! `kv_transfer_params` hands the cache of a prompt over to another engine, as vLLM's `NixlConnector`
+//! does.
 
 mod answer;
 mod anthropic;
@@ -19,8 +22,11 @@ mod driver;
 mod error;
 mod faults;
 mod frames;
+mod handover;
 mod instant;
+mod kv_params;
 mod kv_routes;
+mod load_record;
 mod metrics;
 mod request;
 mod routes;
@@ -35,6 +41,7 @@ mod translation;
 mod weights;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -47,9 +54,10 @@ use tokio::task::JoinHandle;
 use treadle_engine_model::engine::{EngineProfile, EngineSnapshot, Ranks};
 
 use caches::CopyLimits;
-use driver::EngineClient;
+use driver::{EngineClient, Switches};
 use error::ApiError;
 use faults::FaultSwitch;
+use load_record::LoadRecord;
 
 pub use args::EngineSimArgs;
 pub use faults::{Faults, UnknownFault};
@@ -103,6 +111,11 @@ pub struct EngineSimOptions {
     pub host_bytes_max: u64,
     /// Faults from the start.
     pub faults: Faults,
+    /// Speed at which weights are loaded from a folder, in bytes per virtual second; a pause then
+    /// stops generation, too. 0: a load takes no time, and a pause only keeps new requests back.
+    pub load_bytes_per_s: u64,
+    /// File that loads of weights, and steps that begin, are added to.
+    pub weights_record: Option<PathBuf>,
 }
 
 impl Default for EngineSimOptions {
@@ -122,6 +135,8 @@ impl Default for EngineSimOptions {
             kv_bytes_per_token: KV_BYTES_PER_TOKEN,
             host_bytes_max: HOST_BYTES_MAX,
             faults: Faults::default(),
+            load_bytes_per_s: 0,
+            weights_record: None,
         }
     }
 }
@@ -162,6 +177,14 @@ pub enum EngineSimError {
     Listen {
         /// The address.
         address: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The record of its weights can't be written.
+    #[error("{path}: {source}; name another file with --weights-record")]
+    Record {
+        /// The file.
+        path: String,
         /// The system's error.
         source: std::io::Error,
     },
@@ -220,6 +243,7 @@ impl EngineSim {
         options: EngineSimOptions,
     ) -> Result<EngineSimHandle, EngineSimError> {
         check(&options)?;
+        let weights = weights::Weights::new(record_of(&options)?);
         let addr = listener
             .local_addr()
             .map_err(|source| EngineSimError::Listen {
@@ -241,8 +265,11 @@ impl EngineSim {
                 bytes_per_token: options.kv_bytes_per_token,
                 host_bytes_max: options.host_bytes_max,
             };
-            let stop = shutdown.clone();
-            let (client, task) = EngineClient::start(engine, scale, live_max, limits, stop);
+            let switches = Switches {
+                shutdown: shutdown.clone(),
+                stands: weights.stands(options.load_bytes_per_s > 0),
+            };
+            let (client, task) = EngineClient::start(engine, scale, live_max, limits, switches);
             (Some(client), Some(task))
         };
         let faults = FaultSwitch::default();
@@ -254,7 +281,7 @@ impl EngineSim {
             profile,
             client,
             faults,
-            weights: weights::Weights::default(),
+            weights,
             totals: metrics::Totals::default(),
             instant_events: instant::EventCache::default(),
             next_id: AtomicU64::new(1),
@@ -269,6 +296,16 @@ impl EngineSim {
             shared,
         })
     }
+}
+
+fn record_of(options: &EngineSimOptions) -> Result<LoadRecord, EngineSimError> {
+    let Some(path) = &options.weights_record else {
+        return Ok(LoadRecord::default());
+    };
+    LoadRecord::append(path).map_err(|source| EngineSimError::Record {
+        path: path.display().to_string(),
+        source,
+    })
 }
 
 async fn run_server(listener: TcpListener, shared: Arc<Shared>) {

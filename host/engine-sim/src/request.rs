@@ -47,6 +47,8 @@ pub(super) struct Generation {
     pub(super) seed: u64,
     /// The rank that has to serve it; `None`: the server chooses.
     pub(super) rank: Option<u32>,
+    /// What it has to do with another engine's part of it.
+    pub(super) handover: super::kv_params::KvTransferParams,
 }
 
 /// The meaning of a request's number of tokens.
@@ -83,6 +85,7 @@ pub(super) struct CommonFields {
     /// What SGLang calls the rank, and routers that know ranks send.
     #[serde(alias = "routed_dp_rank")]
     data_parallel_rank: Option<u32>,
+    kv_transfer_params: Option<super::kv_params::KvTransferParams>,
     return_token_ids: Option<bool>,
     return_logprob: Option<bool>,
     /// A flag or a number.
@@ -183,6 +186,7 @@ impl CommonFields {
             salt: self.cache_salt.or(self.extra_key),
             seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
             rank: self.data_parallel_rank,
+            handover: self.kv_transfer_params.unwrap_or_default(),
         })
     }
 }

@@ -79,6 +79,12 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
             "/sim/faults",
             get(show_faults).put(set_faults).delete(clear_faults),
         )
+        .route(
+            "/sim/load-fault",
+            get(weights::show_load_fault)
+                .put(weights::set_load_fault)
+                .delete(weights::clear_load_fault),
+        )
         .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::map_response(name_engine))

@@ -5,9 +5,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::time::Duration;
-use treadle_core::{Capacity, Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramEvent, WorkerRole};
 use treadle_http::Upstream;
 use treadle_model::{ClientName, EngineKind, NAME_BYTES_MAX, TOKENS_MAX, WorkerId, endpoint_of};
 use treadle_wire::engines::{EngineFacts, GPUS_MAX, llama_cpp, sglang, vllm};
@@ -30,6 +31,8 @@ pub struct Declared {
     pub gpus: Option<u32>,
     /// Its class of hardware; `None` leaves it as it is.
     pub class: Option<Box<str>>,
+    /// Its role; `None` leaves it as it is.
+    pub role: Option<WorkerRole>,
     /// Its speeds; if declared, they are not measured.
     pub speeds: Option<DeclaredSpeeds>,
 }
@@ -90,11 +93,22 @@ impl Declared {
         Ok(Self { class, ..self })
     }
 
+    /// This declaration with a role.
+    pub fn with_role(self, role: Option<&str>) -> Result<Self, ErrorBody> {
+        let role = role.map(role_named).transpose()?;
+        Ok(Self { role, ..self })
+    }
+
     /// What it says of a registered engine beyond its kind and capacity.
     pub(super) fn events(&self, worker: WorkerId) -> impl Iterator<Item = Event> {
         let class = self.class.as_ref().map(|class| {
             let class = Some(class.clone());
             ProgramEvent::WorkerClassSet { worker, class }
+        });
+        let role = self.role.map(|role| ProgramEvent::WorkerRoleSet {
+            worker,
+            role,
+            bootstrap_port: None,
         });
         let speeds = self.speeds.map(|speeds| ProgramEvent::WorkerSpeedRead {
             worker,
@@ -103,7 +117,8 @@ impl Declared {
             step_us: speeds.step_us,
             declared: true,
         });
-        class.into_iter().chain(speeds).map(Event::Program)
+        let told = class.into_iter().chain(role).chain(speeds);
+        told.map(Event::Program)
     }
 }
 
@@ -119,6 +134,18 @@ pub fn class_named(class: &str) -> Result<Option<Box<str>>, ErrorBody> {
         ErrorBody::new(ErrorCode::InvalidField, error.to_string()).with_param("class")
     })?;
     Ok(Some(Box::from(&*class)))
+}
+
+/// The role of this name.
+///
+/// # Errors
+/// There is no such role.
+pub fn role_named(role: &str) -> Result<WorkerRole, ErrorBody> {
+    WorkerRole::from_name(role).ok_or_else(|| {
+        let known = WorkerRole::ALL.map(WorkerRole::as_str).join(", ");
+        let message = format!("`role` is `{role}`; it must be one of {known}");
+        ErrorBody::new(ErrorCode::InvalidField, message).with_param("role")
+    })
 }
 
 /// What an engine is, as last read.
@@ -258,28 +285,22 @@ fn metrics_at(url: &str, kind: EngineKind, text: &str) -> String {
     }
 }
 
-/// The ranks of data parallelism behind an address, if there are several: each has a cache of its
-/// own, so each is a worker.
-pub(super) async fn read_ranks(upstream: &Upstream, url: &str, kind: EngineKind) -> BTreeSet<u32> {
+/// How many ranks of data parallelism are behind an address: each has a cache of its own, so each
+/// is a worker. They are numbered from 0. `None` if the engine does not tell now.
+pub(super) async fn read_ranks(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<u32> {
     let page = async |path: &str| {
         let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
         status.is_success().then_some(body)
     };
     let ranks = match kind {
         EngineKind::Vllm => {
-            let text = page("/metrics").await.unwrap_or_default();
+            let text = page("/metrics").await?;
             vllm::ranks_of_metrics(&String::from_utf8_lossy(&text))
         }
-        EngineKind::Sglang => {
-            sglang::ranks_of_server_info(&page("/server_info").await.unwrap_or_default())
-        }
-        EngineKind::Llamacpp | EngineKind::Openai => BTreeSet::new(),
+        EngineKind::Sglang => sglang::ranks_of_server_info(&page("/server_info").await?),
+        EngineKind::Llamacpp | EngineKind::Openai => return Some(1),
     };
-    if ranks.len() > 1 {
-        ranks
-    } else {
-        BTreeSet::new()
-    }
+    u32::try_from(ranks.len()).ok().filter(|ranks| *ranks > 0)
 }
 
 /// The model that an engine serves, by its first name, and its further names and models, including
@@ -389,6 +410,9 @@ mod tests {
             (kind, Some(TOKENS_MAX))
         );
         assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
+        let error = Declared::default().with_role(Some("prefil"));
+        let error = error.expect_err("it is refused");
+        assert!(error.message.contains("both, prefill, decode"), "{error:?}");
         for gpus in [0, GPUS_MAX + 1] {
             let error = declared
                 .clone()

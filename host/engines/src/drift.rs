@@ -6,7 +6,7 @@
 //! is used.
 
 use std::collections::VecDeque;
-use treadle_core::RunningUse;
+use treadle_core::programs::RunningUse;
 use treadle_wire::EngineReading;
 
 /// Consecutive readings that must agree.

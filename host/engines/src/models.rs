@@ -1,7 +1,8 @@
 //! The models that an engine serves. Adapters may be loaded and unloaded while it runs.
 
 use super::adapter::names_of_models;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_http::Upstream;
 use treadle_model::WorkerId;
 use treadle_scheduler::DriverHandle;

@@ -4,8 +4,9 @@
 
 use super::adapter::fetch;
 use http::{Method, StatusCode};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::Rest;
-use treadle_core::{Event, ProgramEvent};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::engines::vllm;

@@ -4,8 +4,9 @@
 use super::adapter::fetch;
 use http::Method;
 use serde_json::{Value, json};
+use treadle_core::Event;
 use treadle_core::estimates::TextSize;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX};
 use treadle_wire::{Endpoint, RequestHead, models_of};

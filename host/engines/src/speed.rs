@@ -6,7 +6,7 @@ use super::adapter::fetch;
 use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use treadle_core::Capacity;
+use treadle_core::memory::Capacity;
 use treadle_http::Upstream;
 use treadle_wire::models_of;
 

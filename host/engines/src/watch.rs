@@ -5,19 +5,23 @@ use super::adapter::{Declared, Detected, read_engine, read_facts, read_load};
 use super::capabilities::Capabilities;
 use super::drift::{Drift, DriftWatch};
 use super::kinds::LogprobKinds;
+use super::known_ranks::KnownRanks;
 use super::models::report_models;
+use super::options::WatchOptions;
 use super::process::{Probed, probe};
 use super::rest_pages::{RestPages, rest_read};
+use super::roles::{report_role, reported_role};
 use super::samples::count_samples;
-use super::speed::speeds;
 use super::transfers::{Abilities, Node};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramEvent, RunningUse};
 use treadle_core::programs::{Rest, Worker};
-use treadle_core::{Capacity, CoreConfig, Event, ProgramEvent, RunningUse};
+use treadle_core::{CoreConfig, Event};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_scheduler::DriverHandle;
@@ -27,51 +31,12 @@ use treadle_wire::engines::EngineFacts;
 /// Consecutive failed probes after which an engine counts as lost.
 const MISSES_MAX: u32 = 3;
 
-/// Options of the watch.
-#[derive(Clone, Copy, Debug)]
-pub struct WatchOptions {
-    /// Interval of probes.
-    pub interval: Duration,
-    /// Whether the speed of engines is measured with prompts.
-    pub measures: bool,
-    /// Speed of the scheduler's clock relative to real time.
-    pub time_scale: f64,
-}
-
-impl WatchOptions {
-    /// Measures an engine before it gets any steps. An engine in use may hold caches that a prompt
-    /// would evict, and an engine of unknown kind may charge for requests, so those are not
-    /// measured.
-    async fn measure(
-        self,
-        driver: &DriverHandle,
-        upstream: &Upstream,
-        worker: WorkerId,
-        url: &str,
-        engine: Detected,
-    ) -> Option<Event> {
-        let known = driver.worker(worker).await.ok().flatten();
-        let in_use = known.is_some_and(|w| w.is_healthy());
-        if !self.measures || in_use || engine.kind == EngineKind::Openai {
-            return None;
-        }
-        let measured = speeds(upstream, url, engine.capacity).await?;
-        Some(Event::Program(ProgramEvent::WorkerSpeedRead {
-            worker,
-            prefill_tokens_per_s: (measured.prefill_tokens_per_s / self.time_scale) as u64,
-            token_us: (measured.token_s * self.time_scale * 1e6) as u64,
-            step_us: 0,
-            declared: false,
-        }))
-    }
-}
-
 /// Why a sleeping engine gets no steps.
 const ASLEEP: &str = "the engine is asleep; it is used again when it wakes up";
 
 /// Watches engines.
 pub struct EngineWatch {
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(super) driver: DriverHandle,
     pub(super) upstream: Upstream,
     /// The id of the next new worker.
@@ -79,15 +44,17 @@ pub struct EngineWatch {
     options: WatchOptions,
     node: Arc<Node>,
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
+    /// Endpoints that are being registered again, with other ranks.
+    pub(super) renewed: Mutex<HashSet<Box<str>>>,
     loads: Loads,
-    found: FoundOf,
+    details: DetailsByWorker,
     capabilities: Arc<Capabilities>,
     kinds: Arc<LogprobKinds>,
 }
 
 /// What was detected when an engine last began to answer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Found {
+pub struct EngineDetails {
     /// The facts that it reports.
     pub facts: EngineFacts,
     /// What it can do with caches; `None` if unknown.
@@ -95,7 +62,7 @@ pub struct Found {
 }
 
 /// The detected data of engines.
-type FoundOf = Arc<Mutex<HashMap<WorkerId, Found>>>;
+type DetailsByWorker = Arc<Mutex<HashMap<WorkerId, EngineDetails>>>;
 
 /// The last reported load of engines, and its difference from the ledger.
 type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
@@ -125,8 +92,9 @@ impl EngineWatch {
             options,
             node,
             tasks: Mutex::default(),
+            renewed: Mutex::default(),
             loads: Loads::default(),
-            found: FoundOf::default(),
+            details: DetailsByWorker::default(),
             kinds,
         })
     }
@@ -138,6 +106,7 @@ impl EngineWatch {
         url: &str,
         declared: Declared,
         read: Result<Detected, String>,
+        ranks: KnownRanks,
     ) {
         let mut pages = RestPages::default();
         let rest = match &read {
@@ -159,16 +128,11 @@ impl EngineWatch {
                 ..Capacity::default()
             },
         });
-        let added = Event::Program(ProgramEvent::WorkerAdded {
-            worker,
-            url: url.into(),
-            engine: known.kind,
-            capacity: known.capacity,
-        });
-        let _ = self.driver.event_committed(added).await;
-        for told in declared.events(worker) {
-            self.driver.event(told);
-        }
+        let facts = match &read {
+            Ok(engine) => read_facts(&self.upstream, url, engine.kind).await,
+            Err(_) => EngineFacts::default(),
+        };
+        self.add(worker, url, &declared, known, &facts).await;
         if rest.is_some() {
             self.driver.event(rest_read(worker, rest));
         }
@@ -200,7 +164,35 @@ impl EngineWatch {
                 false
             }
         };
-        self.watch(worker, url, declared, known, answers);
+        self.watch(worker, url, declared, known, answers, ranks);
+    }
+
+    /// Puts an engine on record, with its role from the start: it gets no steps that it can't serve.
+    async fn add(
+        &self,
+        worker: WorkerId,
+        url: &str,
+        declared: &Declared,
+        known: Detected,
+        facts: &EngineFacts,
+    ) {
+        let role = reported_role(facts).or(declared.role);
+        let added = Event::Program(ProgramEvent::WorkerAdded {
+            worker,
+            url: url.into(),
+            engine: known.kind,
+            capacity: known.capacity,
+            role,
+        });
+        let _ = self.driver.event_committed(added).await;
+        let declared = Declared {
+            role,
+            ..declared.clone()
+        };
+        for told in declared.events(worker) {
+            self.driver.event(told);
+        }
+        report_role(&self.driver, worker, facts).await;
     }
 
     /// The last reported load of an engine.
@@ -214,8 +206,8 @@ impl EngineWatch {
     }
 
     /// The detected data of an engine; `None` before it has answered.
-    pub fn found(&self, worker: WorkerId) -> Option<Found> {
-        self.found.lock().ok()?.get(&worker).cloned()
+    pub fn details(&self, worker: WorkerId) -> Option<EngineDetails> {
+        self.details.lock().ok()?.get(&worker).cloned()
     }
 
     /// Stops watching an engine.
@@ -231,8 +223,8 @@ impl EngineWatch {
         if let Ok(mut loads) = self.loads.lock() {
             loads.remove(&worker);
         }
-        if let Ok(mut found) = self.found.lock() {
-            found.remove(&worker);
+        if let Ok(mut details) = self.details.lock() {
+            details.remove(&worker);
         }
         self.capabilities.forget(worker);
         self.kinds.forget(worker);
@@ -245,11 +237,12 @@ impl EngineWatch {
         declared: Declared,
         known: Detected,
         healthy: bool,
+        ranks: KnownRanks,
     ) {
         self.capabilities.found(worker, None);
         let look = Look {
             home: self.me.clone(),
-            is_over: false,
+            ranks,
             driver: self.driver.clone(),
             upstream: self.upstream.clone(),
             options: self.options,
@@ -263,7 +256,7 @@ impl EngineWatch {
             misses: 0,
             loads: self.loads.clone(),
             node: self.node.clone(),
-            found: self.found.clone(),
+            details: self.details.clone(),
             capabilities: self.capabilities.clone(),
             watch: DriftWatch::default(),
             drift: Drift::default(),
@@ -288,8 +281,7 @@ impl Drop for EngineWatch {
 
 struct Look {
     home: Weak<EngineWatch>,
-    /// The engine is registered anew.
-    is_over: bool,
+    ranks: KnownRanks,
     driver: DriverHandle,
     upstream: Upstream,
     options: WatchOptions,
@@ -304,7 +296,7 @@ struct Look {
     misses: u32,
     loads: Loads,
     node: Arc<Node>,
-    found: FoundOf,
+    details: DetailsByWorker,
     capabilities: Arc<Capabilities>,
     watch: DriftWatch,
     drift: Drift,
@@ -317,7 +309,7 @@ impl Look {
         if self.healthy {
             self.find().await;
         }
-        while !self.is_over {
+        loop {
             tokio::time::sleep(interval).await;
             // The gateway may have marked it as lost since the last probe.
             let held = self.driver.worker(self.worker).await.ok().flatten();
@@ -342,9 +334,10 @@ impl Look {
             read_facts(&self.upstream, url, kind),
             self.node.abilities(url, kind)
         );
+        report_role(&self.driver, self.worker, &facts).await;
         self.capabilities.found(self.worker, abilities.clone());
-        if let Ok(mut found) = self.found.lock() {
-            found.insert(self.worker, Found { facts, abilities });
+        if let Ok(mut details) = self.details.lock() {
+            details.insert(self.worker, EngineDetails { facts, abilities });
         }
     }
 
@@ -357,22 +350,15 @@ impl Look {
             }
             return;
         }
+        // It may be another process by now, with other ranks, or with another cache.
+        if self.has_other_ranks().await {
+            return;
+        }
         if self.healthy {
             report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
             return self.read_load().await;
         }
-        // It may be another process by now, with another cache.
         if let Ok(known) = read_engine(&self.upstream, &self.url, &self.declared).await {
-            if let Some(home) = self.home.upgrade()
-                && home.has_ranks(&self.url, known).await
-            {
-                let (worker, url) = (self.worker, self.url.clone());
-                let declared = self.declared.clone();
-                tokio::spawn(async move { home.register(worker, &url, declared).await });
-                // They, or this engine again, are watched by tasks of their own.
-                self.is_over = true;
-                return;
-            }
             if self.known != known {
                 self.known = known;
                 self.driver
@@ -405,6 +391,16 @@ impl Look {
         }
     }
 
+    /// Whether its endpoint is registered again, with other ranks.
+    async fn has_other_ranks(&mut self) -> bool {
+        let home = self.home.upgrade();
+        let Some(home) = home.filter(|_| self.ranks.are_due(self.healthy)) else {
+            return false;
+        };
+        let (url, declared) = (&*self.url, &self.declared);
+        home.has_other_ranks(url, declared, &mut self.ranks).await
+    }
+
     /// Reads whether it accepts steps, and reports changes.
     async fn rests(&mut self) -> Option<Rest> {
         let kind = self.known.kind;
@@ -422,6 +418,7 @@ impl Look {
         let Some(mut load) = read_load(&self.upstream, &self.url, self.known.kind).await else {
             return;
         };
+        self.ranks.saw(&self.url, &load);
         load.capacity_tokens = self.known.capacity.tokens.or(load.capacity_tokens);
         if let (Some(before), Some(after)) = (before, self.running_use().await)
             && let Some(drift) = self.watch.compare([before, after], &load)

@@ -1,6 +1,6 @@
 //! Captured calls of training runs: stored, then on record, then their clients get the last byte.
 
-use crate::held::HeldAnswers;
+use crate::answer_cache::AnswerCache;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub struct Captures {
     /// Kinds of engines' log-probabilities.
     pub kinds: Arc<LogprobKinds>,
     /// Answers that are continued by their tokens.
-    pub(crate) held: HeldAnswers,
+    pub(crate) answers: AnswerCache,
     room: Arc<PayloadRoom>,
     rows: UnboundedSender<Row>,
     bases: [Mutex<Bases>; PARTS],
@@ -100,7 +100,7 @@ impl Captures {
         Arc::new(Self {
             driver,
             kinds,
-            held: HeldAnswers::default(),
+            answers: AnswerCache::default(),
             room,
             rows,
             bases: Default::default(),
@@ -144,7 +144,7 @@ impl Captures {
                 .unwrap_or_else(PoisonError::into_inner)
                 .forget(job);
         }
-        self.held.forget(&start_of(job));
+        self.answers.forget(&start_of(job));
     }
 
     /// Puts on record that a step of a member was not captured.

@@ -5,7 +5,7 @@ mod headers;
 use axum::http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use treadle_core::Parent;
+use treadle_core::programs::Parent;
 use treadle_model::{ClientName, StepId, Tenant};
 use treadle_wire::{ErrorBody, Named, PrefixIndex, RequestHead};
 

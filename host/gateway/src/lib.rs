@@ -4,6 +4,7 @@
 //! slots; bytes of event streams are relayed as they arrive. Forwarding waits for placement, never
 //! for a disk.
 
+mod answer_cache;
 mod bodies;
 mod captures;
 mod count_tokens;
@@ -11,7 +12,6 @@ mod excerpt;
 mod forward;
 mod guard;
 mod headers;
-mod held;
 mod identity;
 mod metrics;
 mod model_names;

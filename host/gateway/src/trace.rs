@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use treadle_core::StepTokens;
+use treadle_core::programs::StepTokens;
 use treadle_model::StepId;
 use treadle_scheduler::Dispatch;
 use treadle_wire::Endpoint;

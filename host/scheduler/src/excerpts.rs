@@ -31,11 +31,11 @@ impl Excerpt {
 #[derive(Debug, Default)]
 pub struct Excerpts {
     jobs: BTreeSet<Box<str>>,
-    kept: Mutex<Kept>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entries {
     by_program: HashMap<Box<str>, (u64, Arc<Excerpt>)>,
     by_age: BTreeMap<u64, Box<str>>,
     bytes: usize,
@@ -47,7 +47,7 @@ impl Excerpts {
     pub fn of_jobs<'j>(jobs: impl IntoIterator<Item = &'j String>) -> Self {
         Self {
             jobs: jobs.into_iter().map(|job| job.as_str().into()).collect(),
-            kept: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
@@ -56,8 +56,8 @@ impl Excerpts {
         self.jobs.contains(job)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a program's excerpt, replacing an earlier one.
@@ -65,36 +65,39 @@ impl Excerpts {
         if !self.permits(job) {
             return;
         }
-        let mut kept = self.kept();
-        kept.remove(program);
-        kept.clock += 1;
-        let age = kept.clock;
-        kept.bytes += excerpt.bytes(program);
-        kept.by_age.insert(age, program.into());
+        let mut entries = self.entries();
+        entries.remove(program);
+        entries.clock += 1;
+        let age = entries.clock;
+        entries.bytes += excerpt.bytes(program);
+        entries.by_age.insert(age, program.into());
         let entry = (age, Arc::new(excerpt));
-        kept.by_program.insert(program.into(), entry);
-        while kept.bytes > SUM_BYTES_MAX
-            && let Some((_, oldest)) = kept.by_age.pop_first()
+        entries.by_program.insert(program.into(), entry);
+        while entries.bytes > SUM_BYTES_MAX
+            && let Some((_, oldest)) = entries.by_age.pop_first()
         {
-            kept.remove(&oldest);
+            entries.remove(&oldest);
         }
     }
 
     /// A program's excerpt, if there is one.
     pub fn get(&self, program: &str) -> Option<Arc<Excerpt>> {
-        let kept = self.kept();
-        kept.by_program.get(program).map(|(_, known)| known.clone())
+        let entries = self.entries();
+        entries
+            .by_program
+            .get(program)
+            .map(|(_, known)| known.clone())
     }
 
     /// Drops the excerpt of a program that is over.
     pub fn forget(&self, program: &str) {
         if !self.jobs.is_empty() {
-            self.kept().remove(program);
+            self.entries().remove(program);
         }
     }
 }
 
-impl Kept {
+impl Entries {
     fn remove(&mut self, program: &str) {
         if let Some((age, excerpt)) = self.by_program.remove(program) {
             self.by_age.remove(&age);
@@ -126,7 +129,7 @@ mod tests {
         assert_eq!(excerpts.get("q"), None);
         assert_eq!(excerpts.get("p").as_deref(), Some(&text(4)));
         excerpts.forget("p");
-        assert_eq!((excerpts.get("p"), excerpts.kept().bytes), (None, 0));
+        assert_eq!((excerpts.get("p"), excerpts.entries().bytes), (None, 0));
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
         }
         assert_eq!(excerpts.get("a"), None);
         assert!(excerpts.get("b").is_some() && excerpts.get("c").is_some());
-        assert_eq!(excerpts.kept().by_age.len(), 2);
+        assert_eq!(excerpts.entries().by_age.len(), 2);
     }
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
         for number in 0..=most {
             excerpts.put("run", &name(number), Excerpt::default());
         }
-        assert_eq!(excerpts.kept().by_program.len(), most);
+        assert_eq!(excerpts.entries().by_program.len(), most);
         assert_eq!(excerpts.get(&name(0)), None);
     }
 }

@@ -1,7 +1,8 @@
 //! Instructions about steps to their gateways.
 
 use std::sync::Arc;
-use treadle_core::Refusal;
+use std::time::Duration;
+use treadle_core::programs::Refusal;
 use treadle_model::{EngineKind, Tenant, WorkerId};
 
 /// An instruction to a waiting handler about its step.
@@ -16,8 +17,11 @@ pub enum Instruction {
         /// The limit.
         programs_max: u64,
     },
-    /// Drop the engine's request and report the failure.
+    /// Drop the engine's request and report the failure, unless the answer has begun.
     Abort(Box<str>),
+    /// Drop the engine's request and report the failure, also if the answer has begun: the step's
+    /// member was cut.
+    Cut,
     /// Drop the engine's request and keep its output so far: the next dispatch continues from
     /// there.
     Preempt,
@@ -41,6 +45,21 @@ pub struct Dispatch {
     pub priority: Option<i32>,
     /// True if it may be preempted, and continued later.
     pub interruptible: bool,
+    /// The engine that computes its prompt first, if one does.
+    pub prefill: Option<PrefillAt>,
+}
+
+/// The engine that computes a step's prompt before the one that answers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PrefillAt {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its base URL.
+    pub url: Arc<str>,
+    /// The port at which the other engine meets it, for `SGLang`.
+    pub bootstrap_port: Option<u16>,
+    /// How long it may take.
+    pub within: Duration,
 }
 
 /// A limit on a tenant's live programs.

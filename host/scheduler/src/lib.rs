@@ -18,7 +18,7 @@ pub use driver::{
     WorkerAccount, spawn_driver, spawn_journal,
 };
 pub use excerpts::{Excerpt, Excerpts};
-pub use instruction::{Dispatch, Instruction, LiveLimit};
+pub use instruction::{Dispatch, Instruction, LiveLimit, PrefillAt};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};
 pub use scheduler::{
     Bound, ConnectionId, Expected, LinkInput, Moment, Observation, Profile, Profiles,

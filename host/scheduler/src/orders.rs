@@ -1,6 +1,7 @@
 //! The scheduler's orders for KV caches, and their results.
 
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::{EngineKind, ProgramId, WorkerId};
 
 /// An engine at one end of a transfer.

@@ -67,7 +67,7 @@ fn plain(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use treadle_core::ProgramEvent;
+    use treadle_core::programs::ProgramEvent;
     use treadle_model::{GatewayId, StepId};
 
     use super::*;

@@ -160,7 +160,9 @@ pub async fn replay(
 
 #[cfg(test)]
 mod tests {
-    use treadle_core::{Capacity, DaemonEvent, Event, ProgramEvent, StepArrival, StepTokens};
+    use treadle_core::memory::Capacity;
+    use treadle_core::programs::{ProgramEvent, StepArrival, StepTokens};
+    use treadle_core::{DaemonEvent, Event};
     use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
     use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
 
@@ -204,6 +206,7 @@ mod tests {
             url: "http://w".into(),
             engine: EngineKind::Vllm,
             capacity: Capacity::default(),
+            role: None,
         });
         vec![added, arrival(1), arrival(2), finished(1), finished(2)]
     }

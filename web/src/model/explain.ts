@@ -36,6 +36,7 @@ const TITLES: Record<string, string> = {
   preempt: "Step preempted on",
   offload: "Cache offloaded from",
   prefetch: "Cache loaded ahead to",
+  prefill: "Prompt computed by",
 };
 
 const BECAUSE: Record<string, string> = {
@@ -56,6 +57,8 @@ const BECAUSE: Record<string, string> = {
   more_urgent: "A more urgent step waited for the worker.",
   long_idleness: "Its tool call is expected to last longer than holding the memory is worth.",
   tool_about_to_end: "Its tool is expected to return soon, and there is room.",
+  long_prompt:
+    "Its prompt would have delayed the answers beside it by more time than this worker needs for it.",
   adopted: "An earlier scheduler had placed it there and stopped before that was on record.",
 };
 
@@ -139,6 +142,8 @@ const CAUSE_ONLY: Record<string, string> = {
     "It would have stayed where its cache was if its job preferred no other class of hardware, or if it had been expected to generate less.",
   tool_about_to_end:
     "It would have stayed in host memory if its tool had been expected to take longer, or if a program had waited for that room.",
+  long_prompt:
+    "It would have been computed by its own worker if less of it had been new, or if fewer steps had been running there.",
   adopted:
     "It would have been decided anew if its step had not been running there when this scheduler began.",
 };

@@ -198,6 +198,7 @@ describe("explanations", () => {
       "faster_worker",
       "class_has_room",
       "tool_about_to_end",
+      "long_prompt",
       "adopted",
     ];
     for (const because of causes)

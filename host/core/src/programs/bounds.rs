@@ -1,7 +1,7 @@
 //! Bounds of the numbers in events, so that no sum overflows and every store can hold them.
 
 use crate::memory::{Capacity, PrefixSegment};
-use crate::{ProgramEvent, StepArrival, StepTokens};
+use crate::programs::{ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{
     BYTES_MAX, CLASS_BYTES_MAX, NAME_BYTES_MAX, REWARD_MILLIONTHS_MAX, Span, TOKENS_MAX,
     WEIGHTS_BYTES_MAX,
@@ -51,6 +51,14 @@ impl ProgramEvent {
             Self::StepArrived(arrival) => cut_arrival(arrival),
             Self::StepFailed { failure, .. } => {
                 failure.busy = failure.busy.map(|busy| busy.min(BUSY_MAX));
+            }
+            Self::StepPrefilled {
+                prompt_tokens,
+                cached_tokens,
+                ..
+            } => {
+                cut(prompt_tokens, TOKENS_MAX);
+                cut_some(cached_tokens);
             }
             Self::StepProgressed { output_tokens, .. } => cut(output_tokens, TOKENS_MAX),
             Self::StepFinished {
@@ -116,7 +124,8 @@ fn cut_tokens(tokens: &mut StepTokens) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Core, CoreConfig, StepFailure};
+    use crate::programs::StepFailure;
+    use crate::{Core, CoreConfig};
     use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 
     /// Every event that has external numbers, all of them at their maximum.
@@ -139,6 +148,7 @@ mod tests {
                 url: "http://w".into(),
                 engine: EngineKind::Vllm,
                 capacity,
+                role: None,
             },
             ProgramEvent::WorkerCapacityRead {
                 worker,
@@ -164,6 +174,7 @@ mod tests {
             longest_busy(step),
             largest_speed(worker, true),
             largest_speed(worker, false),
+            largest_prefilled(step),
             ProgramEvent::StepProgressed {
                 step,
                 output_tokens: u64::MAX,
@@ -198,6 +209,14 @@ mod tests {
                 panic!("{event:?}");
             };
             assert_eq!(model.len(), kept);
+        }
+    }
+
+    fn largest_prefilled(step: StepId) -> ProgramEvent {
+        ProgramEvent::StepPrefilled {
+            step,
+            prompt_tokens: u64::MAX,
+            cached_tokens: Some(u64::MAX),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::programs::program::Program;
 use crate::programs::question::Question;
-use crate::programs::step::Step;
+use crate::programs::step::{Prefill, Step};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
@@ -128,6 +128,8 @@ pub enum ProgramCommand {
         slot: Option<u32>,
         /// Its priority, for engines that order their steps: the greater goes first.
         priority: i32,
+        /// The prefill worker that computes its prompt first, if one does.
+        prefill: Option<Prefill>,
     },
     /// Take a running step back from its engine so that a more urgent one can run. Its output so
     /// far is kept, and a later dispatch continues from there.
@@ -200,7 +202,8 @@ pub enum ProgramCommand {
         /// The refused step; absent if it never became part of a program.
         was: Option<Box<RefusedStep>>,
     },
-    /// Drop the engine's request and report [`ProgramEvent::StepFailed`].
+    /// Drop the engine's request and report [`ProgramEvent::StepFailed`]. An answer that has begun
+    /// goes on, unless its step [was cut](crate::programs::Step::is_cut).
     AbortStep {
         /// The cause, in words.
         step: StepId,

@@ -1,7 +1,11 @@
 //! Events of programs, their steps and the workers that serve them, in the past tense.
 
+mod about;
+
+pub use about::About;
+
 use super::question::{Attribution, PolicyAnswer};
-use super::worker::{Rest, WorkerState};
+use super::worker::{Rest, WorkerRole, WorkerState};
 use crate::estimates::TextSize;
 use crate::memory::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
@@ -124,6 +128,10 @@ pub enum ProgramEvent {
         engine: EngineKind,
         /// Its capacity, as far as known.
         capacity: Capacity,
+        /// Its role from the start, if it is new: it gets no step that it can't serve before its
+        /// role is set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<WorkerRole>,
     },
     /// An engine was found to use KV memory for requests that treadle did not send.
     WorkerUseRead {
@@ -211,6 +219,16 @@ pub enum ProgramEvent {
         /// Its class; `None` if it has none.
         class: Option<Box<str>>,
     },
+    /// An engine's role was declared, or read.
+    WorkerRoleSet {
+        /// The engine.
+        worker: WorkerId,
+        /// Its role.
+        role: WorkerRole,
+        /// The port at which decode workers meet it, for `SGLang`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bootstrap_port: Option<u16>,
+    },
     /// A healthy engine stopped taking steps, or takes them again.
     WorkerRestRead {
         /// The engine.
@@ -220,6 +238,23 @@ pub enum ProgramEvent {
     },
     /// A client sent a step.
     StepArrived(StepArrival),
+    /// A prefill worker has computed a step's prompt.
+    StepPrefilled {
+        /// The step.
+        step: StepId,
+        /// Tokens of the prompt; 0 if the engine did not count them.
+        prompt_tokens: u64,
+        /// Those that it had in its cache, if it reported them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cached_tokens: Option<u64>,
+    },
+    /// A prefill worker has not computed a step's prompt: its own worker does.
+    StepPrefillFailed {
+        /// The step.
+        step: StepId,
+        /// A short cause, in words.
+        cause: Box<str>,
+    },
     /// The first output token reached the gateway.
     StepFirstToken {
         /// The step.
@@ -394,8 +429,11 @@ kinds! {
         WorkerRemoved = "worker_removed",
         WorkerStateSet = "worker_state_set",
         WorkerClassSet = "worker_class_set",
+        WorkerRoleSet = "worker_role_set",
         WorkerRestRead = "worker_rest_read",
         StepArrived = "step_arrived",
+        StepPrefilled = "step_prefilled",
+        StepPrefillFailed = "step_prefill_failed",
         StepFirstToken = "step_first_token",
         StepProgressed = "step_progressed",
         StepFinished = "step_finished",
@@ -417,62 +455,4 @@ kinds! {
         LoadFailed = "load_failed",
         CopyLost = "copy_lost",
     }
-}
-
-impl ProgramEvent {
-    /// The subject of the event.
-    pub fn about(&self) -> About<'_> {
-        match self {
-            Self::StepArrived(arrival) => About::Arrival(arrival),
-            Self::StepFirstToken { step }
-            | Self::StepProgressed { step, .. }
-            | Self::StepFinished { step, .. }
-            | Self::StepFailed { step, .. }
-            | Self::StepAdopted { step, .. }
-            | Self::StepInterrupted { step }
-            | Self::StepRunsOn { step }
-            | Self::StepCancelled { step } => About::Step(*step),
-            Self::ActionStarted { program, .. }
-            | Self::ActionFinished { program, .. }
-            | Self::ProgramReleased { program, .. }
-            | Self::ProgramRewarded { program, .. } => About::Key(program),
-            Self::ProgramMigrated { program, .. }
-            | Self::MigrationFailed { program, .. }
-            | Self::ProgramOffloaded { program, .. }
-            | Self::OffloadFailed { program, .. }
-            | Self::ProgramLoaded { program, .. }
-            | Self::LoadFailed { program, .. }
-            | Self::CopyLost { program, .. } => About::Program(*program),
-            Self::WorkerAdded { worker, .. }
-            | Self::WorkerCapacityRead { worker, .. }
-            | Self::WorkerUseRead { worker, .. }
-            | Self::WorkerSpeedRead { worker, .. }
-            | Self::WorkerModelRead { worker, .. }
-            | Self::WorkerOtherModelsRead { worker, .. }
-            | Self::WorkerLost { worker, .. }
-            | Self::WorkerRecovered { worker }
-            | Self::WorkerStateSet { worker, .. }
-            | Self::WorkerClassSet { worker, .. }
-            | Self::WorkerRestRead { worker, .. }
-            | Self::WorkerRemoved { worker } => About::Worker(*worker),
-            Self::PolicyAnswered { .. } | Self::PromptCounted { .. } => About::Daemon,
-        }
-    }
-}
-
-/// The subject of an event.
-#[derive(Clone, Copy, Debug)]
-pub enum About<'e> {
-    /// An arriving step, possibly with a new program.
-    Arrival(&'e StepArrival),
-    /// A step.
-    Step(StepId),
-    /// A program.
-    Program(ProgramId),
-    /// A program, by its key.
-    Key(&'e str),
-    /// A worker.
-    Worker(WorkerId),
-    /// None of the above.
-    Daemon,
 }

@@ -23,6 +23,8 @@ pub enum DecisionKind {
     Offload,
     /// A program is placed, and its cache loaded, before its tool returns.
     Prefetch,
+    /// A step's prompt is computed by a prefill worker.
+    Prefill,
 }
 
 impl DecisionKind {
@@ -37,6 +39,7 @@ impl DecisionKind {
             Self::Preempt => "preempt",
             Self::Offload => "offload",
             Self::Prefetch => "prefetch",
+            Self::Prefill => "prefill",
         }
     }
 }
@@ -77,6 +80,9 @@ pub enum Because {
     LongIdleness,
     /// Its tool is about to return, and there is room.
     ToolAboutToEnd,
+    /// Computing its prompt at its own worker would cost that worker's steps more time than a
+    /// prefill worker needs, the transfer included.
+    LongPrompt,
     /// An earlier scheduler had placed it there, and died before that was on
     /// record.
     Adopted,

@@ -215,7 +215,11 @@ fn assert_engines(core: &Programs) {
             let s = state.steps.get(&step);
             let p = s.and_then(|s| state.live.get(&s.program));
             let place = p.and_then(|p| p.placement).map(|place| place.worker);
-            let at = s.and_then(|s| s.state.worker()).or(place);
+            let leg = s
+                .and_then(|s| s.prefill)
+                .filter(|leg| leg.done_at.is_none());
+            let own = s.and_then(|s| s.state.worker()).or(place);
+            let at = leg.map(|leg| leg.worker).or(own);
             assert_eq!(at, Some(*id), "{id}: {step} has its prompt there");
         }
     }
@@ -324,6 +328,13 @@ fn assert_steps(state: &State, core: &Programs) {
         .sum();
     assert_eq!(listed, state.steps.len(), "each step is listed once");
     for (id, w) in &state.workers {
+        let legs = state.steps.values().filter_map(|s| s.prefill);
+        let legs = legs.filter(|leg| leg.worker == *id && leg.done_at.is_none());
+        assert_eq!(
+            legs.count(),
+            w.prefills as usize,
+            "{id}: prompts for others"
+        );
         assert_eq!(
             running.get(id).copied().unwrap_or(0),
             w.running_steps,

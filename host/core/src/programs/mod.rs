@@ -27,17 +27,19 @@ pub use command::{ProgramCommand, Refusal, RefusedStep};
 pub use event::{About, Parent, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens};
 pub use explain::{Alternative, Because, Decision, DecisionKind};
 pub use link::{OpenStep, Reconciliation, reconcile};
-pub use program::{Awaited, FULL_WEIGHT_PPM, KvPlacement, Lineage, Outcome, Program, QueueEntry};
+pub use program::{
+    Awaited, FULL_WEIGHT_PPM, KvPlacement, Lineage, Outcome, Prefilled, Program, QueueEntry,
+};
 pub use question::{
     Attribution, CacheAction, CostEstimates, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
 pub use queue::Queue;
 pub use state::{Counters, State};
-pub use step::{GivesWay, Step, StepState, priority_of, score_of};
+pub use step::{GivesWay, Prefill, PrefillLeg, Step, StepState, priority_of, score_of};
 pub use timers::{Timer, Timers};
 pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 pub use waiting_list::WaitingList;
-pub use worker::{Health, QueuedStep, Rest, Worker, WorkerState};
+pub use worker::{Health, QueuedStep, Rest, Worker, WorkerRole, WorkerState};
 
 use crate::CoreConfig;
 use crate::actions::{ProgramsView, RankInputs};

@@ -27,6 +27,17 @@ pub struct KvPlacement {
     pub since: Timestamp,
 }
 
+/// The last prompt of a program that a prefill worker computed: its cache may linger there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Prefilled {
+    /// The prefill worker.
+    pub worker: WorkerId,
+    /// Tokens of the prompt.
+    pub tokens: u64,
+    /// [`crate::programs::Worker::prefilled_tokens`] by then.
+    pub by: u64,
+}
+
 /// The sort keys of a program in the queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct QueueEntry {
@@ -98,6 +109,9 @@ pub struct Program {
     pub last_worker: Option<WorkerId>,
     /// Its slot there, on engines that have slots.
     pub last_slot: Option<u32>,
+    /// Its last prompt that a prefill worker computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefilled: Option<Prefilled>,
     /// The worker that failed its step, which is avoided while others are healthy.
     pub avoid: Option<WorkerId>,
     /// Share of its private tokens that counts, in millionths; full unless acting.

@@ -63,6 +63,12 @@ pub struct Counters {
     /// Steps that were preempted for more urgent ones.
     #[serde(default)]
     pub preemptions: u64,
+    /// Steps whose prompt was sent to a prefill worker.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub prefills: u64,
+    /// Those that the prefill worker failed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub prefills_failed: u64,
     /// Prompt tokens of finished steps.
     pub prompt_tokens: u64,
     /// Output tokens of finished steps.
@@ -72,6 +78,11 @@ pub struct Counters {
     /// Prompt tokens of finished steps whose engine reported its cached tokens.
     #[serde(default)]
     pub cache_reported_tokens: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The state of the machine of programs.

@@ -43,6 +43,33 @@ pub enum GivesWay {
     Never,
 }
 
+/// Where a step's prompt is computed before it goes to its own worker.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Prefill {
+    /// The prefill worker.
+    pub worker: WorkerId,
+    /// How long that may take, after which the step's own worker computes the prompt.
+    pub within: Span,
+}
+
+/// The part of a step that a prefill worker does: it computes the prompt before the step's own
+/// worker generates the answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PrefillLeg {
+    /// The prefill worker.
+    pub worker: WorkerId,
+    /// Tokens that the step's own worker has to fetch.
+    pub moved_tokens: u64,
+    /// How long it may take.
+    pub within: Span,
+    /// When the prompt was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done_at: Option<Timestamp>,
+    /// Tokens of the prompt that the prefill worker had in its cache.
+    #[serde(default)]
+    pub cached_tokens: u64,
+}
+
 /// One step that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -85,6 +112,12 @@ pub struct Step {
     pub dispatched_at: Option<Timestamp>,
     /// How often it was sent to an engine.
     pub attempts: u32,
+    /// Its prompt is computed, or was, by a prefill worker in its present attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<PrefillLeg>,
+    /// The prefill worker that failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_failed: Option<WorkerId>,
     /// Its priority; the greater goes first.
     #[serde(default)]
     pub priority: i32,
@@ -94,6 +127,10 @@ pub struct Step {
     /// Whether it is preempted, while it runs.
     #[serde(default)]
     pub gives_way: GivesWay,
+    /// Its member was cut while it ran: its gateway was asked to end it, and no engine gets it
+    /// again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
 }
 
 impl Step {
@@ -104,6 +141,15 @@ impl Step {
             since: self.waits_since,
             step,
         }
+    }
+
+    /// The prefill worker that is to compute its prompt, until it has.
+    pub fn prefill_to_come(&self) -> Option<Prefill> {
+        let leg = self.prefill.filter(|leg| leg.done_at.is_none())?;
+        Some(Prefill {
+            worker: leg.worker,
+            within: leg.within,
+        })
     }
 
     /// How long it has waited, without time at engines and time for which its wait was suspended.

@@ -4,6 +4,7 @@ use crate::Mode;
 use crate::memory::Direction;
 use crate::programs::program::Program;
 use crate::programs::step::Step;
+use crate::programs::worker::WorkerRole;
 use crate::programs::{Programs, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +22,12 @@ pub struct WorkerTotals {
     /// True if it may get programs.
     #[serde(default)]
     pub takes_programs: bool,
+    /// Its role.
+    #[serde(default)]
+    pub role: WorkerRole,
+    /// Prompts that it computes for steps of decode workers.
+    #[serde(default)]
+    pub prefills: u64,
     /// Its capacity, if known.
     pub capacity_tokens: Option<u64>,
     /// Tokens in use by the ledger.
@@ -111,6 +118,8 @@ impl State {
             url: w.url.clone(),
             healthy: w.is_healthy(),
             takes_programs: w.takes_programs(),
+            role: w.role,
+            prefills: u64::from(w.prefills),
             capacity_tokens: w.capacity.tokens,
             used_tokens: w.used_tokens(),
             shared_tokens: w.ledger.shared_tokens(),

@@ -46,6 +46,53 @@ impl WorkerState {
     }
 }
 
+/// Which part of steps an engine does.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerRole {
+    /// It computes prompts and generates answers.
+    #[default]
+    Both,
+    /// It only computes prompts, for decode workers: no program is placed there.
+    Prefill,
+    /// It generates answers; prompts that take long are computed by prefill workers first.
+    Decode,
+}
+
+impl WorkerRole {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::Both, Self::Prefill, Self::Decode];
+
+    /// The role's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+
+    /// The role of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+
+    /// False if programs are not placed on workers of this role.
+    pub const fn holds_programs(self) -> bool {
+        !matches!(self, Self::Prefill)
+    }
+
+    /// Its name, unless it is the default.
+    pub fn name_if_set(self) -> Option<&'static str> {
+        (!self.is_both()).then(|| self.as_str())
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub(crate) fn is_both(&self) -> bool {
+        *self == Self::Both
+    }
+}
+
 /// Why a healthy engine takes no steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,6 +159,18 @@ pub struct Worker {
     /// Its class of hardware, if its operator named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Box<str>>,
+    /// Which part of steps it does.
+    #[serde(default, skip_serializing_if = "WorkerRole::is_both")]
+    pub role: WorkerRole,
+    /// The port at which decode workers meet it, for `SGLang`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_port: Option<u16>,
+    /// Prompts that it computes at present for steps of decode workers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prefills: u32,
+    /// Tokens that it has computed of such prompts so far: how far its cache has moved on.
+    #[serde(default, skip_serializing_if = "is_no_token")]
+    pub prefilled_tokens: u64,
     /// The model that it serves, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
@@ -140,6 +199,16 @@ fn is_start(time: &Timestamp) -> bool {
     time.0 == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_no_token(tokens: &u64) -> bool {
+    *tokens == 0
+}
+
 impl Worker {
     /// A healthy, empty worker.
     pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
@@ -156,6 +225,10 @@ impl Worker {
             busy_until: Timestamp(0),
             capacity,
             class: None,
+            role: WorkerRole::Both,
+            bootstrap_port: None,
+            prefills: 0,
+            prefilled_tokens: 0,
             model: None,
             other_models: BTreeSet::new(),
             programs: BTreeSet::new(),
@@ -198,9 +271,38 @@ impl Worker {
         self.is_healthy() && self.rest.is_none() && !self.fenced
     }
 
-    /// True if it may get programs: it takes steps, and is in service.
+    /// True if it may get programs: it takes steps, is in service, and does not only compute
+    /// prompts.
     pub fn takes_programs(&self) -> bool {
-        self.takes_steps() && self.state.is_active()
+        self.holds_programs() && self.takes_steps() && self.state.is_active()
+    }
+
+    /// True unless its role is only to compute prompts for others.
+    pub fn holds_programs(&self) -> bool {
+        self.role.holds_programs()
+    }
+
+    /// True if it may compute prompts for decode workers.
+    pub fn takes_prefills(&self) -> bool {
+        !self.holds_programs() && self.takes_steps() && self.state.is_active()
+    }
+
+    /// True if it can't compute prompts by itself: `SGLang` in its decode mode.
+    pub fn needs_prefill(&self) -> bool {
+        self.role == WorkerRole::Decode && self.engine == EngineKind::Sglang
+    }
+
+    /// Its cache of prompts for others is lost.
+    pub(crate) fn forget_prefilled(&mut self) {
+        if self.prefilled_tokens > 0 {
+            let whole = self.capacity.tokens.unwrap_or(0).saturating_add(1);
+            self.prefilled_tokens = self.prefilled_tokens.saturating_add(whole);
+        }
+    }
+
+    /// True if it is to lose its programs.
+    pub(crate) fn loses_programs(&self) -> bool {
+        self.state == WorkerState::Draining || !self.holds_programs()
     }
 
     /// True if it has reported that it has no room for now.
@@ -210,7 +312,7 @@ impl Worker {
 
     /// True if it is draining and has no programs left.
     pub fn is_drained(&self) -> bool {
-        let is_empty = self.programs.is_empty() && self.running_steps == 0;
+        let is_empty = self.programs.is_empty() && self.running_steps + self.prefills == 0;
         self.state == WorkerState::Draining && is_empty
     }
 
@@ -262,7 +364,7 @@ impl Worker {
 
     /// Whether its engine can continue a partial answer, so that a running step may be preempted.
     pub fn resumes_steps(&self) -> bool {
-        self.engine != EngineKind::Openai
+        self.engine != EngineKind::Openai && !self.needs_prefill()
     }
 
     /// Placed programs that are not between steps.

@@ -2,7 +2,7 @@
 
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{
-    Executors, Export, Import, KvCopy, KvExecutor, Means, Prompt, Settings, Tags, WorkerRef,
+    Executors, Export, Import, KvCopy, KvExecutor, KvInterface, Prompt, Settings, Tags, WorkerRef,
 };
 
 use super::*;
@@ -71,7 +71,7 @@ async fn a_cache_comes_back_here_and_elsewhere() {
     let (one, two) = (Bench::quick().await, Bench::quick().await);
     let executors = Executors::new(Settings::default());
     let support = executors.support(worker(&one)).await.expect("it answers");
-    assert_eq!(support.means, Means::Simulated);
+    assert_eq!(support.interface, KvInterface::Simulated);
     let nothing = KvExecutor::export(&executors, export(&one)).await;
     assert!(nothing.is_err(), "no step has run yet");
     one.post_json("/v1/completions", &body(TOKENS)).await;

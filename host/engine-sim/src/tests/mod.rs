@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 mod caches;
 mod control;
 mod generation;
+mod handover;
 mod ranks;
 
 /// Nothing here should take longer.

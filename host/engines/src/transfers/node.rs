@@ -13,8 +13,8 @@ use treadle_config::{Config, ConfigError, Role};
 use treadle_http::Upstream;
 use treadle_model::EngineKind;
 use treadle_transfer::{
-    Evicted, Executors, KvExecutor, Limits, Means, NodeTls, Settings, Support, Tier, TierServer,
-    TierSettings, TransferError, WorkerRef,
+    Evicted, Executors, KvExecutor, KvInterface, Limits, NodeTls, Settings, Support, Tier,
+    TierServer, TierSettings, TransferError, WorkerRef,
 };
 use treadle_trust::{Connector, TlsError};
 
@@ -193,7 +193,7 @@ impl Node {
 
     /// An engine's abilities as far as the configuration allows them.
     pub(super) fn allowed(&self, support: Support) -> Abilities {
-        if support.means == Means::HiCache && !self.sglang {
+        if support.interface == KvInterface::HiCache && !self.sglang {
             let why = "SGLang's storage finds caches by their tokens only; set kv.sglang = true to use it";
             return Abilities {
                 offload: false,

@@ -9,12 +9,12 @@ use treadle_transfer::Prompt;
 
 /// The last requests of programs; the least recent are dropped first.
 pub struct Prompts {
-    kept: Mutex<Kept>,
+    requests: Mutex<Requests>,
     bytes_max: u64,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Requests {
     by_program: HashMap<Arc<str>, Request>,
     by_age: BTreeMap<u64, Arc<str>>,
     last: u64,
@@ -37,40 +37,40 @@ impl Prompts {
     /// Keeps at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
-            kept: Mutex::default(),
+            requests: Mutex::default(),
             bytes_max,
         }
     }
 
     /// Stores a program's request, replacing its last one.
     pub fn remember(&self, program: &Arc<str>, path: &str, body: &Bytes) {
-        let mut kept = self.kept();
-        kept.forget(program);
+        let mut requests = self.requests();
+        requests.forget(program);
         let request = Request {
-            age: kept.last + 1,
+            age: requests.last + 1,
             path: path.into(),
             body: body.clone(),
         };
         if request.bytes() > self.bytes_max {
             return;
         }
-        kept.last = request.age;
-        kept.bytes += request.bytes();
-        kept.by_age.insert(request.age, program.clone());
-        kept.by_program.insert(program.clone(), request);
-        while kept.bytes > self.bytes_max {
-            let Some((_, oldest)) = kept.by_age.first_key_value() else {
+        requests.last = request.age;
+        requests.bytes += request.bytes();
+        requests.by_age.insert(request.age, program.clone());
+        requests.by_program.insert(program.clone(), request);
+        while requests.bytes > self.bytes_max {
+            let Some((_, oldest)) = requests.by_age.first_key_value() else {
                 break;
             };
             let oldest = oldest.clone();
-            kept.forget(&oldest);
+            requests.forget(&oldest);
         }
     }
 
     /// A program's last request.
     pub(super) fn of(&self, program: &str) -> Option<Prompt> {
-        let kept = self.kept();
-        let request = kept.by_program.get(program)?;
+        let requests = self.requests();
+        let request = requests.by_program.get(program)?;
         Some(Prompt::Body {
             path: request.path.clone(),
             body: request.body.clone(),
@@ -79,15 +79,15 @@ impl Prompts {
 
     /// Removes the request of an ended program.
     pub(super) fn forget(&self, program: &str) {
-        self.kept().forget(program);
+        self.requests().forget(program);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl Requests {
     fn forget(&mut self, program: &str) {
         if let Some(request) = self.by_program.remove(program) {
             self.by_age.remove(&request.age);
@@ -152,6 +152,6 @@ mod tests {
         assert!(prompts.of("a").is_none());
         prompts.remember(&names[2], "/x", &Bytes::from(vec![0; 100]));
         assert!(prompts.of("c").is_none(), "too long to be kept");
-        assert_eq!(prompts.kept().bytes, 0);
+        assert_eq!(prompts.requests().bytes, 0);
     }
 }

@@ -3,7 +3,8 @@
 use super::node::Node;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
 use treadle_transfer::{CopyId, CopyLocation, KvCopy, Tier};

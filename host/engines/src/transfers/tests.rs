@@ -18,7 +18,7 @@ use treadle_config::Config;
 use treadle_scheduler::orders::{End, Work};
 
 /// The requests that an engine received: path and body.
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// Serves until the runtime ends.
 async fn engine<A>(answer: impl Fn(String, Value) -> A + Clone + Send + Sync + 'static) -> Box<str>
@@ -88,7 +88,7 @@ async fn both_engines_are_asked_with_one_prompt() {
     let key: Arc<str> = "p".into();
     node.prompts
         .remember(&key, "/v1/completions", &request("first"));
-    let asked = Asked::default();
+    let asked = Requests::default();
     let (log, prompts, next) = (asked.clone(), node.prompts.clone(), request("second"));
     let url = engine(move |path, body| {
         let answer = vllm(&path, &body);
@@ -120,7 +120,7 @@ async fn nothing_is_saved_for_a_server_without_a_slot_for_it() {
     config.kv.folder = path("tier");
     config.kv.slots_folder = path("slots");
     let node = Node::open(&config).await.unwrap();
-    let asked = Asked::default();
+    let asked = Requests::default();
     let log = asked.clone();
     let url = engine(move |path, body| {
         let (is_kv, is_probe) = (path == "/kv", body["filename"] == "/");

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
 use treadle_scheduler::orders::{Order, Transferred, Work};
@@ -61,7 +62,7 @@ impl TransferExecutor {
 }
 
 /// A transfer's result and duration.
-type Done = (Result<Moved, Failure>, Duration);
+type TransferResult = (Result<Moved, Failure>, Duration);
 
 struct Running {
     transfer_id: u64,
@@ -76,7 +77,7 @@ struct ExecutorTask {
     driver: DriverHandle,
     owner: Box<str>,
     evictions: UnboundedReceiver<Evicted>,
-    jobs: JoinSet<Done>,
+    jobs: JoinSet<TransferResult>,
     deletions: DeletionQueue,
     running: HashMap<Id, Running>,
     copies: CopyIndex,
@@ -161,7 +162,7 @@ impl ExecutorTask {
         self.running.insert(abort.id(), running);
     }
 
-    fn joined(&mut self, joined: Result<(Id, Done), JoinError>) {
+    fn joined(&mut self, joined: Result<(Id, TransferResult), JoinError>) {
         let (id, done) = match joined {
             Ok((id, done)) => (id, Ok(done)),
             Err(error) => (error.id(), Err(error)),

@@ -3,10 +3,13 @@
 use super::node::{Abilities, Node};
 use super::prompts;
 use std::sync::{Arc, Mutex, PoisonError};
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::{EngineKind, ProgramId};
 use treadle_scheduler::orders::{End, Work};
-use treadle_transfer::{Export, Import, KvCopy, KvExecutor, Means, Prompt, Tags, TransferError};
+use treadle_transfer::{
+    Export, Import, KvCopy, KvExecutor, KvInterface, Prompt, Tags, TransferError,
+};
 
 /// An intermediate copy for the duration of a transfer; the transfer executor drops it at its end,
 /// whatever the result.
@@ -146,7 +149,7 @@ impl Transfer {
     async fn able(&self, end: &End, wish: Wish) -> Result<(), Failure> {
         let seen = self.node.executors.support_seen(self.node.worker(end));
         let support = seen.await?;
-        let means = support.means;
+        let interface = support.interface;
         let Abilities {
             offload,
             migrate,
@@ -159,7 +162,7 @@ impl Transfer {
         if !can {
             return Err(unsupported(end, &missing));
         }
-        if means == Means::SlotFiles && end.slot.is_none() {
+        if interface == KvInterface::SlotFiles && end.slot.is_none() {
             // Checked before anything is saved in vain.
             let why = "the program has no slot there: llama.cpp's caches don't move in this mode";
             return Err(unsupported(end, why));

@@ -13,7 +13,8 @@ use std::time::Duration;
 use treadle_model::EngineKind;
 use treadle_scheduler::Dispatch;
 use treadle_wire::history::{
-    AnswerMessage, AsSent, Conversation, Derender, Generation, Renderings, Said, chat_answer,
+    AnswerMessage, AnsweredConversation, AsSent, Conversation, Derender, Generation, Renderings,
+    chat_answer,
 };
 use treadle_wire::{Endpoint, insert_fields};
 
@@ -30,6 +31,8 @@ pub(super) struct History {
     how: &'static str,
     /// The prompt that its engine was given.
     fed: Option<Vec<i32>>,
+    /// Whether an engine was asked for an answer to a prompt of tokens.
+    pub(super) was_sent: bool,
 }
 
 /// A prompt that continues an answer.
@@ -73,6 +76,7 @@ impl History {
             answer: None,
             how: "",
             fed: None,
+            was_sent: false,
         })
     }
 
@@ -90,7 +94,7 @@ impl History {
     }
 
     /// What later requests are compared with.
-    pub(super) fn said(&self) -> Option<Said> {
+    pub(super) fn said(&self) -> Option<AnsweredConversation> {
         Some(self.conversation.answered(self.answer?))
     }
 
@@ -135,6 +139,7 @@ impl History {
         if prompt.is_sent {
             return Ok(None);
         }
+        self.was_sent = true;
         let answer = if let Some(generation) = &prompt.generation {
             generated(call, dispatch, generation, &prompt).await?
         } else {
@@ -157,7 +162,7 @@ impl History {
             return Err(AsSent::Engine);
         }
         let captures = call.app.captures.as_ref().ok_or(AsSent::NotHeld)?;
-        let context = captures.held.context(key, &self.conversation)?;
+        let context = captures.answers.context(key, &self.conversation)?;
         let stand_ins = self.conversation.stand_ins().ok_or(AsSent::Prefill)?;
         let (app, url) = (&call.app, &*dispatch.url);
         let tokenize = async |body: Vec<u8>| {

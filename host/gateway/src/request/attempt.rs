@@ -12,12 +12,13 @@ use super::cause::{
 use super::first_event::first_event;
 use super::gathered::{Gathered, gather};
 use super::generate::Call;
-use super::interruption::Interruptible;
+use super::interruption::{Interruptible, taken};
 use super::isolation::salt_of;
 use super::large::LargeAnswer;
 use super::native::{Piece, Pieces, attempt_piece};
 use super::parts::{as_stream, continuable, in_one_piece};
-use super::refusal::not_recorded;
+use super::prefill;
+use super::refusal::{cut, not_recorded};
 use super::stream::StreamAnswer;
 use crate::guard::StepGuard;
 use axum::body::Body;
@@ -27,9 +28,9 @@ use hyper::body::Incoming;
 use hyper::http::response::Parts;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
-use treadle_core::StepTokens;
+use treadle_core::programs::StepTokens;
 use treadle_http::{InUse, UpstreamError, of_engine};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
@@ -114,11 +115,14 @@ pub(super) async fn attempt(
             ended = ended(instructions, streams, last_instruction) => Err(ended),
         };
         return match answer {
-            Ok(answer) => Outcome::Answered(Box::pin(answer.respond(call, guard)).await),
+            Ok(answer) => {
+                let answer = answer.respond(call, guard, taken(instructions));
+                Outcome::Answered(Box::pin(answer).await)
+            }
             Err(ended) => ended.outcome(dispatch, guard),
         };
     }
-    let request = asked.as_ref().map_or(&call.body, |(request, _)| request);
+    let request = asked.as_ref().map_or(&call.body, |asked| &asked.body);
     let answer = tokio::select! {
         answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
         ended = ended(instructions, streams, last_instruction) => Err(ended),
@@ -133,11 +137,8 @@ pub(super) async fn attempt(
         }
         Ok(Answer::Large(large)) => Outcome::Answered(large.respond(call, guard)),
         Ok(Answer::Stream(stream)) => {
-            let interruptible = asked.map(|asked| {
-                let instructions = std::mem::replace(instructions, unbounded_channel().1);
-                Interruptible::new(call.clone(), asked, engine, instructions)
-            });
-            let response = stream.respond(call, guard, interruptible, None);
+            let own = asked.map(|asked| Interruptible::new(call.clone(), asked, engine));
+            let response = stream.respond(call, guard, taken(instructions), own, None);
             Outcome::Answered(if is_whole {
                 in_one_piece(call, response).await
             } else {
@@ -162,9 +163,12 @@ pub(super) async fn exchange_within(
 ) -> Result<Answer, Cause> {
     let timeout = call.app.response_timeout;
     let deadline = Instant::now() + timeout;
-    tokio::time::timeout_at(deadline, exchange(call, dispatch, request, deadline))
-        .await
-        .unwrap_or_else(|_| Err(too_slow(timeout).into()))
+    tokio::time::timeout_at(
+        deadline,
+        prefill::exchange(call, dispatch, request, deadline),
+    )
+    .await
+    .unwrap_or_else(|_| Err(too_slow(timeout).into()))
 }
 
 /// The failure of an engine that exceeded its time limit.
@@ -173,7 +177,8 @@ pub(super) fn too_slow(timeout: Duration) -> String {
     format!("the engine sent no complete response within {patience_s} s")
 }
 
-async fn exchange(
+/// An engine's answer to a request.
+pub(super) async fn answer_of(
     call: &Call,
     dispatch: &Dispatch,
     request: &Bytes,
@@ -238,7 +243,7 @@ async fn begun_stream(
     }))
 }
 
-fn is_stream(parts: &Parts) -> bool {
+pub(super) fn is_stream(parts: &Parts) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| {
@@ -247,26 +252,11 @@ fn is_stream(parts: &Parts) -> bool {
     })
 }
 
-/// Requests the rest of an interrupted response from an engine.
-pub(super) async fn resume(
+pub(super) async fn send(
     call: &Call,
     dispatch: &Dispatch,
-    body: Bytes,
-) -> Result<Incoming, Cause> {
-    let timeout = call.app.response_timeout;
-    let sent = tokio::time::timeout(timeout, send(call, dispatch, &body)).await;
-    let (parts, body) = sent
-        .unwrap_or_else(|_| Err(too_slow(timeout).into()))?
-        .into_parts();
-    if parts.status.is_success() && is_stream(&parts) {
-        return Ok(body);
-    }
-    let status = parts.status;
-    let cause = format!("the engine answered {status} to the request for the rest of the response");
-    Err(cause.into())
-}
-
-async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response<Incoming>, Cause> {
+    body: &Bytes,
+) -> Result<Response<Incoming>, Cause> {
     let body = addressed(call, dispatch, body);
     let headers = call.trace.goes(dispatch, &call.headers);
     let request = call
@@ -278,7 +268,7 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
         Err(error) => {
             let cause = error.to_string();
             if matches!(error, UpstreamError::Connect(_)) {
-                is_down(call, dispatch, &cause);
+                is_down(&call.client, dispatch.worker, &cause);
             }
             Err(cause.into())
         }
@@ -287,7 +277,7 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
 
 /// The body with treadle's own fields: the program's slot on engines with slots, the priority on
 /// engines that support it, and the salt of the prefix cache if tenants share engines.
-fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
+pub(super) fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
     let engine_slot = dispatch
         .slot
         .filter(|_| dispatch.engine == EngineKind::Llamacpp);
@@ -347,6 +337,7 @@ pub(super) async fn ended(
     loop {
         match instructions.recv().await {
             Some(Instruction::Abort(cause)) => return Ended::Failed(cause.to_string().into()),
+            Some(Instruction::Cut) => return Ended::Failed(cut().message.into()),
             Some(Instruction::Preempt) if is_interruptible => return Ended::Interrupted,
             Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
             Some(last) => *last_instruction = Some(last),
@@ -456,7 +447,8 @@ pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treadle_core::Refusal;
+    use tokio::sync::mpsc::unbounded_channel;
+    use treadle_core::programs::Refusal;
 
     #[tokio::test]
     async fn a_step_that_is_given_up_in_an_attempt_ends_with_the_reason() {

@@ -138,6 +138,12 @@ impl Capture {
         }
     }
 
+    /// Whether the engine was asked for an answer to a prompt of tokens.
+    pub(super) fn was_sent(&self) -> bool {
+        let history = self.history.as_ref();
+        history.is_some_and(|history| history.was_sent)
+    }
+
     /// The client's part of a whole answer.
     pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
         if let Some(history) = &mut self.history {
@@ -282,7 +288,7 @@ fn hold(
     let said = history.and_then(History::said);
     if let (Some(said), [output]) = (said, &*call.outputs) {
         let context = [&*call.prompt, &*output.ids].concat();
-        captures.held.put(&key_of(member), said, context);
+        captures.answers.put(&key_of(member), said, context);
     }
 }
 

@@ -4,10 +4,12 @@ use super::attempt::{Answer, answered, exchange_within, is_rejection, whole};
 use super::capture::Capture;
 use super::cause::{Cause, in_words};
 use super::generate::Call;
+use super::prefill;
 use crate::guard::StepGuard;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
-use treadle_scheduler::Dispatch;
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::usage_of_body;
 
 /// An answer whose tokens are captured, unless its engine can't give them.
@@ -23,15 +25,18 @@ pub(super) async fn captured(
     mut capture: Capture,
 ) -> Result<CapturedAnswer, Cause> {
     let continued = Box::pin(capture.continued(call, dispatch)).await?;
-    let answer = match continued {
-        Some(answer) => answer,
-        None => exchange_within(call, dispatch, &capture.request).await?,
+    let again = prefill::again(dispatch);
+    let answer = if let Some(answer) = continued {
+        answer
+    } else {
+        let dispatch = if capture.was_sent() { &again } else { dispatch };
+        exchange_within(call, dispatch, &capture.request).await?
     };
     if let Answer::Whole(parts, body) = &answer
         && (is_rejection(parts.status) || parts.status.is_server_error())
     {
         let (status, words) = (parts.status, in_words(body));
-        let answer = exchange_within(call, dispatch, &call.body).await?;
+        let answer = exchange_within(call, &again, &call.body).await?;
         if !matches!(&answer, Answer::Whole(parts, _) if !parts.status.is_success()) {
             let cause = format!("the engine refused to give tokens with {status}{words}");
             capture.failed(&cause).await;
@@ -49,7 +54,12 @@ pub(super) async fn captured(
 
 impl CapturedAnswer {
     /// The client's response.
-    pub(super) async fn respond(self, call: &Call, guard: StepGuard) -> Response<Body> {
+    pub(super) async fn respond(
+        self,
+        call: &Call,
+        guard: StepGuard,
+        instructions: UnboundedReceiver<Instruction>,
+    ) -> Response<Body> {
         match (self.answer, self.capture) {
             (Answer::Whole(mut parts, body), Some(mut capture)) if parts.status.is_success() => {
                 let mut body = capture.whole(body);
@@ -71,7 +81,9 @@ impl CapturedAnswer {
                 }
                 large.respond(call, guard)
             }
-            (Answer::Stream(stream), capture) => stream.respond(call, guard, None, capture),
+            (Answer::Stream(stream), capture) => {
+                stream.respond(call, guard, instructions, None, capture)
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Causes of failed attempts: for the journal, the client and the scheduler.
 
 use super::generate::Call;
+use crate::routing::SchedulerClient;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -10,9 +11,10 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_http::retry_after;
-use treadle_model::Span;
+use treadle_model::{Span, WorkerId};
 use treadle_scheduler::Dispatch;
 use treadle_wire::{TurnedAway, words_of};
 
@@ -101,7 +103,7 @@ pub(super) fn turned_away(
         })
     });
     if meaning == TurnedAway::Down {
-        is_down(call, dispatch, &text);
+        is_down(&call.client, dispatch.worker, &text);
     }
     Some(Cause { text, busy })
 }
@@ -140,9 +142,9 @@ pub(super) fn is_error(body: &[u8]) -> bool {
 }
 
 /// Reports an engine as down before the failure, so that the scheduler does not choose it again.
-pub(super) fn is_down(call: &Call, dispatch: &Dispatch, cause: &str) {
-    call.client.event(Event::Program(ProgramEvent::WorkerLost {
-        worker: dispatch.worker,
+pub(super) fn is_down(client: &SchedulerClient, worker: WorkerId, cause: &str) {
+    client.event(Event::Program(ProgramEvent::WorkerLost {
+        worker,
         cause: cause.into(),
     }));
 }

@@ -29,8 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_auth::{CacheSalts, Principal};
+use treadle_core::Event;
+use treadle_core::memory::PrefixSegment;
+use treadle_core::programs::{ProgramEvent, PromptText, StepArrival};
 use treadle_core::training::MemberRef;
-use treadle_core::{Event, PrefixSegment, ProgramEvent, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
 use treadle_http::body::{self, BodyLimits};
 use treadle_http::{Bounded, InUse, Upstream, error_response};
@@ -464,7 +466,7 @@ async fn follow(
                 return live_programs_full(call, programs_max);
             }
             // The attempt that it concerned has ended already.
-            Some(Instruction::Abort(_) | Instruction::Preempt) => {}
+            Some(Instruction::Abort(_) | Instruction::Cut | Instruction::Preempt) => {}
             None => return stopped(),
         }
     }

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-use treadle_core::StepTokens;
+use treadle_core::programs::StepTokens;
 use treadle_http::InUse;
 use treadle_scheduler::Recording;
 use treadle_wire::{Elided, Endpoint, usage_of_body};

@@ -22,6 +22,7 @@ mod messages;
 mod native;
 mod obstacles;
 mod parts;
+mod prefill;
 mod refusal;
 mod responses;
 mod rest;

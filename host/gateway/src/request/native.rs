@@ -6,6 +6,7 @@
 use super::attempt::{Answer, Ended, Outcome, ended, exchange_within, whole};
 use super::continuation::{PartialAnswer, body_of, extend_prompt, lower_limits, parse};
 use super::generate::Call;
+use super::interruption::taken;
 use super::joined::join;
 use super::obstacles::{ABOUT_TO_END, Obstacle, ends_within, stops};
 use super::refusal::too_large_to_join;
@@ -30,7 +31,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// vLLM's header with the request's id.
 const REQUEST_ID: &str = "x-request-id";
 /// Keeps the requests of several daemons at one engine apart.
-static DAEMON: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("requests"));
+pub(super) static DAEMON: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("requests"));
 
 /// The pieces of an interrupted response.
 #[derive(Default)]
@@ -55,9 +56,9 @@ impl Piece {
 }
 
 /// What happens with an engine's response.
-enum Taken {
+enum Assembly {
     /// It is stored as a piece: the rest is requested later.
-    Kept,
+    Partial,
     /// It completes the response.
     Whole(Bytes),
 }
@@ -108,9 +109,9 @@ impl Pieces {
     }
 
     /// Adds an engine's response; `was_asked` if an abort was requested.
-    fn take(&mut self, call: &Call, body: Bytes, was_asked: bool) -> Taken {
+    fn take(&mut self, call: &Call, body: Bytes, was_asked: bool) -> Assembly {
         let Ok(answer) = serde_json::from_slice::<Value>(&body) else {
-            return Taken::Whole(body);
+            return Assembly::Whole(body);
         };
         let before = self.joined(call.endpoint);
         let joined = match &before {
@@ -118,17 +119,17 @@ impl Pieces {
             None => answer.clone(),
         };
         if !(was_asked && is_aborted(call.endpoint, &answer)) {
-            return Taken::Whole(before.map_or(body, |_| joined.to_string().into()));
+            return Assembly::Whole(before.map_or(body, |_| joined.to_string().into()));
         }
         match request_for_rest(call.endpoint, &call.body, Some(&joined), "") {
             Ok(_) if is_clean(call.endpoint, &call.body, &answer) => {
                 self.bytes += body.len();
                 self.bodies.push(body);
-                Taken::Kept
+                Assembly::Partial
             }
-            Err(ABOUT_TO_END) => Taken::Whole(ended_by_length(call.endpoint, joined).into()),
+            Err(ABOUT_TO_END) => Assembly::Whole(ended_by_length(call.endpoint, joined).into()),
             // A piece that can't be continued is generated again.
-            _ => Taken::Kept,
+            _ => Assembly::Partial,
         }
     }
 }
@@ -283,12 +284,15 @@ pub(super) async fn attempt_piece(
     match answer {
         Ok(Answer::Whole(parts, body)) if parts.status.is_success() => {
             match pieces.take(call, body, was_asked) {
-                Taken::Kept => Outcome::Interrupted(guard),
-                Taken::Whole(body) => Outcome::Answered(whole(call, &parts, body, guard).await),
+                Assembly::Partial => Outcome::Interrupted(guard),
+                Assembly::Whole(body) => Outcome::Answered(whole(call, &parts, body, guard).await),
             }
         }
         Ok(Answer::Whole(parts, body)) => Outcome::Answered(whole(call, &parts, body, guard).await),
-        Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard, None, None)),
+        Ok(Answer::Stream(stream)) => {
+            let instructions = taken(instructions);
+            Outcome::Answered(stream.respond(call, guard, instructions, None, None))
+        }
         Ok(Answer::Large(large)) if pieces.is_empty() => {
             Outcome::Answered(large.respond(call, guard))
         }

@@ -7,7 +7,7 @@ use super::counts::Counts;
 use super::generate::Call;
 use super::interruption::events;
 use super::obstacles::{check, is_empty};
-use super::refusal::too_large;
+use super::refusal::{cut, too_large};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
@@ -17,28 +17,35 @@ use treadle_http::{InUse, error_response, refuse};
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
-/// The request for a stream, and which counts the client sees.
-pub(super) type Asked = (Bytes, Option<Counts>);
+/// A request for a stream.
+pub(super) struct StreamRequest {
+    pub(super) body: Bytes,
+    /// Which counts the client sees.
+    pub(super) counts: Option<Counts>,
+}
 
 /// The request as one for a stream, if its response can be interrupted and reassembled.
-pub(super) fn as_stream(call: &Call, engine: EngineKind) -> Option<Asked> {
-    let request = stream_of(call.endpoint, engine, call.head.stream, &call.body)?;
-    Some((request, Some(Counts::shown())))
+pub(super) fn as_stream(call: &Call, engine: EngineKind) -> Option<StreamRequest> {
+    let body = stream_of(call.endpoint, engine, call.head.stream, &call.body)?;
+    Some(StreamRequest {
+        body,
+        counts: Some(Counts::shown()),
+    })
 }
 
 /// The request for a stream, if nothing in it prevents continuation.
-pub(super) fn continuable(call: &Call, engine: EngineKind) -> Option<Asked> {
+pub(super) fn continuable(call: &Call, engine: EngineKind) -> Option<StreamRequest> {
     let of = || Continuation::of(call.endpoint, engine, &call.body, &[], None);
     if !call.head.stream || of().is_err() {
         return None;
     }
     let mut request: Map<String, Value> = serde_json::from_slice(&call.body).ok()?;
     let counts = Counts::ask(&mut request, call.endpoint, engine);
-    let request = match counts {
+    let body = match counts {
         Some(_) => body_of(&request, &call.body).ok()?,
         None => call.body.clone(),
     };
-    Some((request, counts))
+    Some(StreamRequest { body, counts })
 }
 
 fn stream_of(
@@ -95,12 +102,13 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
     let events = events(&pieces);
     let whole = whole_of(call.endpoint, &events).filter(|_| is_whole);
     let Some(whole) = whole else {
-        let last = events
-            .iter()
-            .rev()
-            .find_map(|event| event["error"]["message"].as_str());
-        let cause = last.unwrap_or("the engine's response is incomplete");
-        return broken(cause);
+        let mut errors = events.iter().rev().map(|event| &event["error"]);
+        let error = errors.find(|error| error["message"].is_string());
+        if error.is_some_and(|error| error["code"] == ErrorCode::MemberDropped.as_str()) {
+            return error_response(&cut());
+        }
+        let cause = error.and_then(|error| error["message"].as_str());
+        return broken(cause.unwrap_or("the engine's response is incomplete"));
     };
     let mut response = Response::new(Body::from(whole.to_string()));
     let json = HeaderValue::from_static("application/json");

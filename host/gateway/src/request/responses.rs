@@ -5,6 +5,7 @@ use super::attempt::{Outcome, attempt};
 use super::generate::{Call, GatewayState};
 use super::messages::ChatMessages;
 use super::native::Pieces;
+use super::prefill;
 use crate::guard::StepGuard;
 use crate::responses::{Holding, Responding, StoredResponse};
 use axum::body::Body;
@@ -282,7 +283,7 @@ pub(super) async fn attempt_by_path(
         };
     };
     let unsupported = &call.app.responses.unsupported;
-    let (mut guard, mut is_new) = (guard, false);
+    let (mut guard, mut is_new, mut again) = (guard, false, None);
     // No engine gives tokens there.
     if !call.is_captured && !unsupported.contains(&dispatch.url) {
         let attempt = attempt(
@@ -296,6 +297,7 @@ pub(super) async fn attempt_by_path(
         match attempt.await {
             Outcome::Unserved(unsettled, status) => {
                 (guard, is_new) = (unsettled, lacks_path(status));
+                again = Some(prefill::again(dispatch));
             }
             Outcome::Answered(response) => {
                 return Outcome::Answered(passed(call, responses, response).await);
@@ -312,7 +314,7 @@ pub(super) async fn attempt_by_path(
     };
     let attempt = attempt(
         &chat.call,
-        dispatch,
+        again.as_ref().unwrap_or(dispatch),
         instructions,
         guard,
         last_instruction,

@@ -53,9 +53,9 @@ impl Waits {
 
     fn begin(self, answer: Answering) -> Response {
         let endpoint = self.endpoint;
-        let told = Box::pin(async move { told(endpoint, answer.await).await });
+        let rest = Box::pin(async move { body_after_head(endpoint, answer.await).await });
         let mut response = Response::new(Body::new(Waiting {
-            part: Part::Waits(told, Keepalive::now(self.every)),
+            part: Part::Waits(rest, Keepalive::now(self.every)),
             end: End::Orderly,
         }));
         *response.headers_mut() = self.headers;
@@ -81,20 +81,20 @@ where
     }
 }
 
-/// The outcome of a stream whose head is already sent.
-enum Told {
+/// The rest of a stream whose head is already sent.
+enum BodyAfterHead {
     /// It continues with this body.
     Stream(Body),
     /// It ends with these events.
     Events(Bytes, End),
 }
 
-async fn told(endpoint: Endpoint, response: Response) -> Told {
+async fn body_after_head(endpoint: Endpoint, response: Response) -> BodyAfterHead {
     let kind = response.headers().get(header::CONTENT_TYPE);
     let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let status = response.status();
     if status.is_success() && is_stream {
-        return Told::Stream(response.into_body());
+        return BodyAfterHead::Stream(response.into_body());
     }
     let whole = Limited::new(response.into_body(), WHOLE_BYTES_MAX)
         .collect()
@@ -105,13 +105,13 @@ async fn told(endpoint: Endpoint, response: Response) -> Told {
              than {WHOLE_BYTES_MAX} bytes; send the request without `stream`"
         );
         let error = ErrorBody::new(ErrorCode::AnswerTooLarge, message);
-        return Told::Events(error.to_event(endpoint).into(), End::BrokenAfterFlush);
+        return BodyAfterHead::Events(error.to_event(endpoint).into(), End::BrokenAfterFlush);
     };
     if status.is_success() {
-        return Told::Events(as_events(endpoint, &whole), End::Orderly);
+        return BodyAfterHead::Events(as_events(endpoint, &whole), End::Orderly);
     }
     let event = event_of_answer(endpoint, status.as_u16(), &whole);
-    Told::Events(event.into(), End::BrokenAfterFlush)
+    BodyAfterHead::Events(event.into(), End::BrokenAfterFlush)
 }
 
 /// A non-streaming response, of an engine that does not stream, as the only event of a stream.
@@ -133,7 +133,10 @@ fn as_events(endpoint: Endpoint, whole: &[u8]) -> Bytes {
 
 enum Part {
     /// Only keepalives so far.
-    Waits(Pin<Box<dyn Future<Output = Told> + Send>>, Keepalive),
+    Waits(
+        Pin<Box<dyn Future<Output = BodyAfterHead> + Send>>,
+        Keepalive,
+    ),
     /// The answer has begun.
     Answer(Body),
     /// Nothing more comes.
@@ -156,12 +159,12 @@ impl HttpBody for Waiting {
         let this = &mut *self;
         loop {
             match &mut this.part {
-                Part::Waits(told, sign) => match told.as_mut().poll(context) {
+                Part::Waits(rest, sign) => match rest.as_mut().poll(context) {
                     Poll::Pending => {
                         return sign.poll(context).map(|sign| Some(Ok(Frame::data(sign))));
                     }
-                    Poll::Ready(Told::Stream(body)) => this.part = Part::Answer(body),
-                    Poll::Ready(Told::Events(events, end)) => {
+                    Poll::Ready(BodyAfterHead::Stream(body)) => this.part = Part::Answer(body),
+                    Poll::Ready(BodyAfterHead::Events(events, end)) => {
                         (this.part, this.end) = (Part::Over, end);
                         return Poll::Ready(Some(Ok(Frame::data(events))));
                     }

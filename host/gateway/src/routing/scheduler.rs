@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_core::{Event, StepArrival};
+use treadle_core::Event;
+use treadle_core::programs::StepArrival;
 use treadle_model::{GatewayId, StepId};
 use treadle_scheduler::link::RemoteScheduler;
 use treadle_scheduler::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};

@@ -38,10 +38,11 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::bindings::{BindingEvent, ChangeError};
+use treadle_core::programs::StepArrival;
 use treadle_core::weights::WeightsCommand;
-use treadle_core::{Core, Event, StepArrival};
+use treadle_core::{Core, Event};
 use treadle_model::{GatewayId, StepId, Timestamp, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, KeptState, PolicyEvaluator, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, PolicyEvaluator, PolicyState, Scope};
 
 /// The state that queries read.
 pub(crate) struct View<'a> {
@@ -82,7 +83,7 @@ pub(crate) enum Input {
     Read(Reading),
     /// Notified once everything before it is on disk.
     Record(Recorder),
-    States(oneshot::Sender<Vec<KeptState>>),
+    States(oneshot::Sender<Vec<PolicyState>>),
     Bind(Box<BindInput>),
     /// Only for the policies, as it is already on record.
     Restore(Box<RestoreInput>),
@@ -275,7 +276,7 @@ impl DriverHandle {
     }
 
     /// The stored and learnt state of the active policies.
-    pub async fn states(&self) -> Result<Vec<KeptState>, DriverStopped> {
+    pub async fn states(&self) -> Result<Vec<PolicyState>, DriverStopped> {
         let (sender, states) = oneshot::channel();
         self.send(Input::States(sender))?;
         states.await.map_err(|_| DriverStopped)

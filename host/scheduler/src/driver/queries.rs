@@ -4,11 +4,12 @@ use super::{DriverHandle, View};
 use crate::recording::DriverStopped;
 use crate::scheduler::Profile;
 use std::collections::BTreeMap;
+use treadle_core::Mode;
 use treadle_core::bindings::{Bindings, BoundPolicy};
 use treadle_core::estimates::EngineClass;
 use treadle_core::memory::{Account, TokenTime};
+use treadle_core::programs::{CacheLocation, CacheTotals, RunningUse, Totals};
 use treadle_core::programs::{Counters, Program, Step, Worker};
-use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
 use treadle_model::{
     GatewayId, PolicyRef, ProgramId, Span, StepId, Tenant, Timestamp, WorkerId, World,
 };

@@ -322,8 +322,9 @@ mod tests {
     use crate::driver::{Clock, DriverOptions, spawn_driver};
     use crate::instruction::Instruction;
     use std::time::Duration;
+    use treadle_core::programs::Refusal;
     use treadle_core::training::{End, JobSettings, Report};
-    use treadle_core::{Core, CoreConfig, Refusal};
+    use treadle_core::{Core, CoreConfig};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 
     fn driver() -> DriverHandle {
@@ -434,7 +435,7 @@ mod tests {
         };
         assert_eq!(train(&driver, ended).await, Ok(()));
         let step = driver.step_id();
-        let arrival = treadle_core::StepArrival {
+        let arrival = treadle_core::programs::StepArrival {
             step,
             program: "cut".into(),
             job: "job".into(),

@@ -1,9 +1,11 @@
 //! The protocol between a gateway and a scheduler in different processes: one JSON object per line.
 
-use crate::{Dispatch, Instruction, LiveLimit};
+use crate::{Dispatch, Instruction, LiveLimit, PrefillAt};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use treadle_core::Event;
 use treadle_core::programs::OpenStep;
-use treadle_core::{Event, Refusal};
+use treadle_core::programs::Refusal;
 use treadle_model::Tenant;
 use treadle_model::{EngineKind, GatewayId, StepId, WorkerId};
 
@@ -111,6 +113,10 @@ pub enum WireInstruction {
 
         /// Whether it may be preempted.
         interruptible: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+
+        /// The engine that computes its prompt first.
+        prefill: Option<WirePrefill>,
     },
     /// Answer with an error.
     Refuse {
@@ -127,10 +133,44 @@ pub enum WireInstruction {
         /// The cause.
         cause: String,
     },
+    /// Drop the engine's request, also if the answer has begun.
+    Cut,
     /// Drop the engine's request and keep its output so far.
     Preempt,
     /// The scheduler does not know the step any more.
     Forget,
+}
+
+/// The engine that computes a step's prompt first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WirePrefill {
+    worker: WorkerId,
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bootstrap_port: Option<u16>,
+    within_ms: u64,
+}
+
+impl From<PrefillAt> for WirePrefill {
+    fn from(at: PrefillAt) -> Self {
+        Self {
+            worker: at.worker,
+            url: at.url.to_string(),
+            bootstrap_port: at.bootstrap_port,
+            within_ms: u64::try_from(at.within.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl From<WirePrefill> for PrefillAt {
+    fn from(at: WirePrefill) -> Self {
+        Self {
+            worker: at.worker,
+            url: at.url.into(),
+            bootstrap_port: at.bootstrap_port,
+            within: Duration::from_millis(at.within_ms),
+        }
+    }
 }
 
 impl From<Instruction> for WireInstruction {
@@ -143,12 +183,14 @@ impl From<Instruction> for WireInstruction {
                 slot: dispatch.slot,
                 priority: dispatch.priority,
                 interruptible: dispatch.interruptible,
+                prefill: dispatch.prefill.map(Into::into),
             },
             Instruction::Refuse(why) => Self::Refuse { why },
             Instruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
             Instruction::Abort(cause) => Self::Abort {
                 cause: cause.into(),
             },
+            Instruction::Cut => Self::Cut,
             Instruction::Preempt => Self::Preempt,
             Instruction::Forget => Self::Forget,
         }
@@ -165,6 +207,7 @@ impl From<WireInstruction> for Instruction {
                 slot,
                 priority,
                 interruptible,
+                prefill,
             } => Self::Dispatch(Dispatch {
                 worker,
                 url: url.into(),
@@ -172,10 +215,12 @@ impl From<WireInstruction> for Instruction {
                 slot,
                 priority,
                 interruptible,
+                prefill: prefill.map(Into::into),
             }),
             WireInstruction::Refuse { why } => Self::Refuse(why),
             WireInstruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
             WireInstruction::Abort { cause } => Self::Abort(cause.into()),
+            WireInstruction::Cut => Self::Cut,
             WireInstruction::Preempt => Self::Preempt,
             WireInstruction::Forget => Self::Forget,
         }

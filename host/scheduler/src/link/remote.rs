@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use treadle_core::Event;
 use treadle_core::programs::OpenStep;
-use treadle_core::{Event, ProgramEvent, StepArrival};
+use treadle_core::programs::{ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
 /// Maximum number of events that wait to be on record; beyond it no new step is accepted.
@@ -248,7 +249,7 @@ impl Known {
                 }
                 false
             }
-            Instruction::Preempt | Instruction::Abort(_) => false,
+            Instruction::Preempt | Instruction::Abort(_) | Instruction::Cut => false,
             Instruction::Forget => {
                 // A running attempt gets this, later waiters get the rest.
                 let cause = "the scheduler no longer has this step".into();
@@ -337,7 +338,7 @@ mod tests {
         let _fate = remote.submit(arrival(1), None).expect("there is room");
         let done = remote.event_to_record(Event::Program(ProgramEvent::StepFinished {
             step,
-            tokens: treadle_core::StepTokens {
+            tokens: treadle_core::programs::StepTokens {
                 prompt: 1,
                 output: 1,
                 cached: None,
@@ -368,6 +369,7 @@ mod tests {
             slot: None,
             priority: None,
             interruptible: false,
+            prefill: None,
         };
         let open = |remote: &RemoteScheduler| match remote.resume(1).pop() {
             Some(FromGateway::Open { steps }) => steps,

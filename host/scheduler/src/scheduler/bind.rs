@@ -42,8 +42,9 @@ mod tests {
     use crate::recovery::Replay;
     use crate::scheduler::{Input, Options};
     use std::time::Instant;
-    use treadle_core::ProgramEvent;
-    use treadle_core::{Core, CoreConfig, Question, StepArrival};
+    use treadle_core::programs::ProgramEvent;
+    use treadle_core::programs::{Question, StepArrival};
+    use treadle_core::{Core, CoreConfig};
     use treadle_model::{AskId, PolicyRef, Role, StepId, World};
     use treadle_policy::evaluator::{Notice, NoticeKind, Scope};
 
@@ -145,7 +146,8 @@ mod tests {
             worker: treadle_model::WorkerId(0),
             url: "http://w".into(),
             engine: treadle_model::EngineKind::Vllm,
-            capacity: treadle_core::Capacity::default(),
+            capacity: treadle_core::memory::Capacity::default(),
+            role: None,
         });
         scheduler.handle(Timestamp(2), Input::Event(worker));
         scheduler.handle(Timestamp(3), arrived());

@@ -2,13 +2,15 @@
 
 use super::observation::Observation;
 use super::{Observer, Output, Policies, Scheduler, projection};
-use crate::instruction::{Dispatch, Instruction};
+use crate::instruction::{Dispatch, Instruction, PrefillAt};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use treadle_core::actions::{ActionCommand, ActionEvent};
 use treadle_core::programs::Program;
+use treadle_core::programs::{Prefill, ProgramCommand, Refusal};
 use treadle_core::training::{TrainingCommand, TrainingEvent};
-use treadle_core::{Command, Event, Mode, ProgramCommand, Refusal};
+use treadle_core::{Command, Event, Mode};
 use treadle_model::{GatewayId, PolicyRef, StepId, Timestamp, WorkerId};
 
 /// The name of the default that shares out the units of actions without a policy.
@@ -41,15 +43,15 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 worker,
                 slot,
                 priority,
+                prefill,
             } => {
-                if let Some(dispatch) = self.dispatch(worker, slot, priority) {
+                let prefill = prefill.and_then(|prefill| self.prefill_at(prefill));
+                if let Some(dispatch) = self.dispatch(worker, slot, priority, prefill) {
                     self.instruct(step, Instruction::Dispatch(dispatch));
                 }
             }
             ProgramCommand::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
-            ProgramCommand::AbortStep { step, cause } => {
-                self.instruct(step, Instruction::Abort(cause));
-            }
+            ProgramCommand::AbortStep { step, cause } => self.abort(step, cause),
             ProgramCommand::RefuseStep { step, refusal, was } => {
                 // Its program acts again, whatever the event was about.
                 let program = was.as_ref().map(|was| &*was.program);
@@ -78,6 +80,18 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             }
             ProgramCommand::ForgetProgram { program } => self.forget(&program, now),
         }
+    }
+
+    /// Tells a step's gateway to drop the engine's request.
+    pub(super) fn abort(&mut self, step: StepId, cause: Box<str>) {
+        let known = self.core.programs().steps.get(&step);
+        let is_cut = known.is_some_and(|known| known.is_cut);
+        let instruction = if is_cut {
+            Instruction::Cut
+        } else {
+            Instruction::Abort(cause)
+        };
+        self.instruct(step, instruction);
     }
 
     fn carry_out_action(
@@ -156,16 +170,13 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         worker: WorkerId,
         slot: Option<u32>,
         priority: i32,
+        prefill: Option<PrefillAt>,
     ) -> Option<Dispatch> {
         let config = self.core.config();
         let is_aware = config.mode == Mode::ProgramAware;
         let has_queues = is_aware && config.rollout.engine_steps_max > 0;
+        let url = self.url_of(worker)?;
         let w = self.core.programs().workers.get(&worker)?;
-        let url = self
-            .urls
-            .entry(worker)
-            .or_insert_with(|| Arc::from(w.url.trim_end_matches('/')))
-            .clone();
         Some(Dispatch {
             worker,
             url,
@@ -173,7 +184,26 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             slot,
             priority: is_aware.then_some(priority),
             interruptible: has_queues && w.resumes_steps(),
+            prefill,
         })
+    }
+
+    pub(super) fn prefill_at(&mut self, prefill: Prefill) -> Option<PrefillAt> {
+        let url = self.url_of(prefill.worker)?;
+        let w = self.core.programs().workers.get(&prefill.worker)?;
+        Some(PrefillAt {
+            worker: prefill.worker,
+            url,
+            bootstrap_port: w.bootstrap_port,
+            within: Duration::from_micros(prefill.within.micros()),
+        })
+    }
+
+    fn url_of(&mut self, worker: WorkerId) -> Option<Arc<str>> {
+        let w = self.core.programs().workers.get(&worker)?;
+        let url = self.urls.entry(worker);
+        let url = url.or_insert_with(|| Arc::from(w.url.trim_end_matches('/')));
+        Some(url.clone())
     }
 }
 
@@ -186,8 +216,9 @@ mod tests {
         ActionSpec, Demand, ElasticAnswer, ElasticQuestion, Resource, Supply,
     };
     use treadle_core::bindings::BindingEvent;
+    use treadle_core::programs::Question;
     use treadle_core::training::{End, JobSettings, MemberRef, Report};
-    use treadle_core::{Core, CoreConfig, Question};
+    use treadle_core::{Core, CoreConfig};
     use treadle_model::{ActionId, AskId, Role, Span, World};
     use treadle_policy::evaluator::Changed;
 

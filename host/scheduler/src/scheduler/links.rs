@@ -6,8 +6,9 @@ use crate::link::{ToGateway, WireInstruction};
 use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, Instant};
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::{OpenStep, reconcile};
-use treadle_core::{DaemonEvent, Event, Origin, ProgramEvent};
+use treadle_core::{DaemonEvent, Event, Origin};
 use treadle_model::{GatewayId, StepId, Timestamp};
 
 /// The id of a connection to a gateway; a later connection of the same gateway has another one.
@@ -247,13 +248,14 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             let place = program.and_then(|p| self.core.programs().live.get(&p)?.placement);
             let slot = place.and_then(|place| place.slot);
             let priority = known.priority;
-            if let Some(dispatch) = self.dispatch(worker, slot, priority) {
+            let prefill = known.prefill_to_come();
+            let prefill = prefill.and_then(|prefill| self.prefill_at(prefill));
+            if let Some(dispatch) = self.dispatch(worker, slot, priority, prefill) {
                 self.instruct(step, Instruction::Dispatch(dispatch));
             }
         }
         for step in plan.abort {
-            let cause = "the engine is no longer registered".into();
-            self.instruct(step, Instruction::Abort(cause));
+            self.abort(step, "the engine is no longer registered".into());
         }
         for step in plan.over {
             // A refusal gives the reason; a step at an engine can't be refused any more.
@@ -270,7 +272,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 mod tests {
     use super::*;
     use crate::scheduler::{Input, Options};
-    use treadle_core::{Core, CoreConfig, StepArrival};
+    use treadle_core::programs::StepArrival;
+    use treadle_core::{Core, CoreConfig};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 
     const GATEWAY: GatewayId = GatewayId(2);
@@ -371,10 +374,11 @@ mod tests {
             worker: treadle_model::WorkerId(0),
             url: "http://e".into(),
             engine: treadle_model::EngineKind::Vllm,
-            capacity: treadle_core::Capacity {
+            capacity: treadle_core::memory::Capacity {
                 tokens: Some(10_000),
-                ..treadle_core::Capacity::default()
+                ..treadle_core::memory::Capacity::default()
             },
+            role: None,
         })));
         give(Input::Link(joined()));
         assert_eq!(give(Input::Link(arrived(1))), 0, "it is dispatched");

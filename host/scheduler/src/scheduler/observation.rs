@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use treadle_core::programs::Program;
-use treadle_core::{Core, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Core, Event};
 use treadle_model::{Phase, ProgramId, StepId, Timestamp};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};
 use treadle_policy::evaluator::Forecast;
@@ -168,7 +169,9 @@ impl Returned {
 mod tests {
     use super::*;
     use crate::scheduler::{Input, Options, Output, Scheduler};
-    use treadle_core::{CoreConfig, DaemonEvent, PrefixSegment, StepArrival, StepTokens};
+    use treadle_core::memory::PrefixSegment;
+    use treadle_core::programs::{StepArrival, StepTokens};
+    use treadle_core::{CoreConfig, DaemonEvent};
     use treadle_model::{FinishReason, StepId};
     use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 

@@ -3,8 +3,9 @@
 use treadle_core::actions::{ElasticAnswer, ElasticQuestion};
 use treadle_core::bindings::BindingEvent;
 use treadle_core::programs::Decision;
+use treadle_core::programs::{ProgramEvent, Question};
 use treadle_core::training::{ShapingAnswer, ShapingQuestion};
-use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Question};
+use treadle_core::{Command, Core, Event, Origin};
 use treadle_model::{AskId, PolicyRef, ProgramId, Timestamp};
 use treadle_policy::evaluator::{
     BoundPolicy, Changed, Forecast, Notice, PolicyEvaluator, is_asked_in_place,

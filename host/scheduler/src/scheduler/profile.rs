@@ -2,7 +2,8 @@
 //! from `/profiles`.
 
 use std::collections::HashMap;
-use treadle_core::{Core, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Core, Event};
 use treadle_model::{Phase, Timestamp};
 
 /// Sums over a program's finished steps.

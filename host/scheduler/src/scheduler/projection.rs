@@ -3,8 +3,9 @@
 
 use crate::record;
 use treadle_core::bindings::{BindingEvent, BoundPolicy};
+use treadle_core::programs::{About, ProgramEvent, Refusal, RefusedStep};
 use treadle_core::programs::{Decision, Program, Worker};
-use treadle_core::{About, Core, DaemonEvent, Event, Origin, ProgramEvent, Refusal, RefusedStep};
+use treadle_core::{Core, DaemonEvent, Event, Origin};
 use treadle_model::{End, GatewayId, ProgramId, Role, Status, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{

@@ -3,7 +3,8 @@
 
 use super::{Expected, projection};
 use std::collections::HashMap;
-use treadle_core::{Core, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Core, Event};
 use treadle_model::{ProgramId, TOKENS_MAX, Timestamp};
 use treadle_store::{Batch, StepRow};
 
@@ -60,10 +61,9 @@ impl StepAnnotations {
 #[cfg(test)]
 mod tests {
     use crate::scheduler::{Expected, Input, Observation, Options, Output, Scheduler};
-    use treadle_core::{
-        Capacity, Core, CoreConfig, DaemonEvent, Event, ProgramEvent, StepArrival, StepFailure,
-        StepTokens,
-    };
+    use treadle_core::memory::Capacity;
+    use treadle_core::programs::{ProgramEvent, StepArrival, StepFailure, StepTokens};
+    use treadle_core::{Core, CoreConfig, DaemonEvent, Event};
     use treadle_model::{EngineKind, FinishReason, GatewayId, StepId, Timestamp, WorkerId};
     use treadle_policy::evaluator::{EvaluatorLimits, Forecast, PolicyEvaluator};
 
@@ -248,6 +248,7 @@ mod tests {
                 url: "http://e:1".into(),
                 engine: EngineKind::Vllm,
                 capacity: Capacity::default(),
+                role: None,
             },
         );
         story.step(1, 1, "v1");

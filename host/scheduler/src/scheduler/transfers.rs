@@ -4,7 +4,8 @@ use super::Output;
 use crate::orders::{End, Order, Transferred, Work};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::programs::Program;
-use treadle_core::{Core, Event, ProgramCommand, ProgramEvent};
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
+use treadle_core::{Core, Event};
 use treadle_model::{ProgramId, WorkerId};
 
 /// The cause of failed transfers without an executor.

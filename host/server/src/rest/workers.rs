@@ -1,5 +1,8 @@
 //! Workers: engines are registered and removed while treadle runs.
 
+mod reported;
+
+use self::reported::{Capabilities, ReportedLoad, reported};
 use super::Endpoint;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
@@ -11,15 +14,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::{Rest, Worker, WorkerState};
-use treadle_core::{Event, ProgramEvent};
 use treadle_endpoints::arguments::{Body, InPath};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{delete, get, patch, post};
-use treadle_engines::{Declared, Found, class_named};
+use treadle_engines::{Declared, class_named, role_named};
 use treadle_http::error_response;
-use treadle_model::{EngineKind, Span, WorkerId};
-use treadle_wire::{ErrorCode, LogprobKind};
+use treadle_model::{EngineKind, Span};
+use treadle_wire::ErrorCode;
 use utoipa::ToSchema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -31,7 +35,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .summary("Registers an engine")
             .fails(&[ErrorCode::QueueFull, ErrorCode::Overloaded]),
         patch("/api/v1/workers/{worker}", ENGINES, change)
-            .summary("Cordons, drains or reactivates an engine, or names its class, by id or URL")
+            .summary(
+                "Cordons, drains or reactivates an engine, or sets its class or role, by id or URL",
+            )
             .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
         delete("/api/v1/workers/{worker}", ENGINES, remove)
             .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
@@ -55,7 +61,7 @@ pub(crate) struct WorkerView {
     id: String,
     /// Its URL.
     pub(crate) url: Box<str>,
-    /// Always regular; for clients of SGLang's router.
+    /// Its role in the words of SGLang's router: prefill, decode or regular.
     worker_type: &'static str,
     /// Whether it responds.
     is_healthy: bool,
@@ -83,13 +89,18 @@ pub(crate) struct WorkerView {
     /// Version of its software, as reported when it last became reachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Box<str>>,
-    /// Its part of each step, prefill or decode, if it reported that it does not do both.
+    /// prefill: it computes prompts for decode workers, and no program is placed on it. decode: long
+    /// prompts of its programs are computed by prefill workers first. Absent if it does both.
     #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<Box<str>>,
+    role: Option<&'static str>,
     /// Its detected capabilities.
     capabilities: Capabilities,
     /// Steps running on it.
     load: u32,
+    /// Prompts that it computes at present for steps of decode workers.
+    #[serde(skip_serializing_if = "is_none")]
+    #[schema(required = false)]
+    prefills: u32,
     /// Programs that are placed on it.
     programs: usize,
     /// KV memory charged to its programs, in tokens.
@@ -115,57 +126,9 @@ pub(crate) struct WorkerView {
     engine_load: Option<ReportedLoad>,
 }
 
-/// Capabilities of an engine, as detected when it last became reachable; unknown ones are absent.
-#[derive(Serialize, ToSchema)]
-struct Capabilities {
-    /// Whether a program's KV cache can be offloaded to host memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offload: Option<bool>,
-    /// Whether a KV cache can be moved to another engine of its kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    migrate: Option<bool>,
-    /// What it lacks for offloads and moves, with the remedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missing: Option<Box<str>>,
-    /// Whether it serves steps by priority. vLLM does not report this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priorities: Option<bool>,
-    /// Whether a step can be preempted in the middle of its answer and resumed later.
-    continues: bool,
-    /// Kind of the log-probabilities that it reports, once tokens are captured: raw, temperature,
-    /// processed or unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logprobs: Option<&'static str>,
-}
-
-impl Capabilities {
-    fn of(worker: &Worker, found: &Found, logprobs: Option<LogprobKind>) -> Self {
-        let abilities = found.abilities.as_ref();
-        let missing = abilities.map(|abilities| &abilities.missing);
-        Self {
-            offload: abilities.map(|abilities| abilities.offload),
-            migrate: abilities.map(|abilities| abilities.migrate),
-            missing: missing.filter(|text| !text.is_empty()).cloned(),
-            priorities: found.facts.priorities,
-            continues: worker.resumes_steps(),
-            logprobs: logprobs.map(LogprobKind::name),
-        }
-    }
-}
-
-/// Load that an engine reports.
-#[derive(Serialize, ToSchema)]
-struct ReportedLoad {
-    /// Running requests.
-    running: Option<u64>,
-    /// Waiting requests.
-    waiting: Option<u64>,
-    /// KV memory in use, in tokens.
-    used_tokens: Option<u64>,
-    /// Prompt tokens so far.
-    prompt_tokens_total: Option<u64>,
-    /// Prompt tokens so far that were found in its cache.
-    cached_tokens_total: Option<u64>,
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Why programs wait while an engine is out of service.
@@ -200,14 +163,14 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
 
 /// The view of a worker; `waits` if programs wait because no worker accepts any.
 fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
-    let found = app.engines.found(w.id).unwrap_or_default();
+    let details = app.engines.details(w.id).unwrap_or_default();
     let captures = app.gateway.captures.as_ref();
     let logprobs = captures.and_then(|captures| captures.kinds.of(w.id));
     let no_other = (waits && w.state != WorkerState::Active).then_some(NO_OTHER);
     WorkerView {
         id: w.id.0.to_string(),
         url: w.url.clone(),
-        worker_type: "regular",
+        worker_type: w.role.name_if_set().unwrap_or("regular"),
         is_healthy: w.is_healthy(),
         state: w.state_name(),
         problem: w
@@ -219,10 +182,11 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
         engine: w.engine,
         model: w.model.clone(),
         other_models: w.other_models.iter().cloned().collect(),
-        capabilities: Capabilities::of(w, &found, logprobs),
-        version: found.facts.version,
-        role: found.facts.role,
+        capabilities: Capabilities::of(w, &details, logprobs),
+        version: details.facts.version,
+        role: w.role.name_if_set(),
         load: w.running_steps,
+        prefills: w.prefills,
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
         capacity_tokens: w.capacity.tokens,
@@ -239,17 +203,6 @@ fn view_of(app: &App, w: &Worker, waits: bool) -> WorkerView {
             .map(Span::micros),
         engine_load: reported(app, w.id),
     }
-}
-
-fn reported(app: &App, worker: WorkerId) -> Option<ReportedLoad> {
-    let load = app.engines.load(worker)?;
-    Some(ReportedLoad {
-        running: load.running,
-        waiting: load.waiting,
-        used_tokens: load.used_tokens,
-        prompt_tokens_total: load.prompt_tokens_total,
-        cached_tokens_total: load.cached_tokens_total,
-    })
 }
 
 pub(crate) async fn list(State(app): State<App>) -> Answer<Workers> {
@@ -276,6 +229,9 @@ struct NewWorker {
     /// Its class of hardware, such as h20, which jobs name in `affinity`; at most 64 bytes.
     #[serde(default)]
     class: Option<String>,
+    /// Its role: both (the default), prefill or decode; SGLang reports it itself.
+    #[serde(default)]
+    role: Option<String>,
     /// Its speed until its own steps are measured: the document that `treadle calibrate` writes, or
     /// a preset's name. It is not measured at registration then.
     #[serde(default)]
@@ -291,6 +247,7 @@ async fn add(
     let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
     let declared = declared.and_then(|declared| declared.on_gpus(new.gpus));
     let declared = declared.and_then(|declared| declared.of_class(new.class.as_deref()));
+    let declared = declared.and_then(|declared| declared.with_role(new.role.as_deref()));
     let declared = declared.and_then(|declared| {
         let speeds = new.profile.as_ref().map(engine_profiles::of_value);
         let speeds = speeds.transpose()?;
@@ -403,6 +360,9 @@ struct WorkerChange {
     /// Its class of hardware; an empty text takes it away.
     #[serde(default)]
     class: Option<String>,
+    /// both, prefill or decode.
+    #[serde(default)]
+    role: Option<String>,
 }
 
 async fn change(
@@ -413,8 +373,10 @@ async fn change(
 ) -> Answer<WorkerView> {
     let class = new.class.as_deref().map(class_named).transpose();
     let class = class.map_err(|error| error_response(&error))?;
-    if new.state.is_none() && class.is_none() {
-        let message = "nothing to change; send `state`, `class` or both";
+    let role = new.role.as_deref().map(role_named).transpose();
+    let role = role.map_err(|error| error_response(&error))?;
+    if new.state.is_none() && class.is_none() && role.is_none() {
+        let message = "nothing to change; send `state`, `class` or `role`";
         return Err(refuse(ErrorCode::MissingField, message));
     }
     let known = found(&app, &reference).await?;
@@ -430,6 +392,15 @@ async fn change(
             let values = [json!({"class": known.class}), json!({"class": class})];
             let set = ProgramEvent::WorkerClassSet { worker, class };
             set_one(&app, &caller, &known, set, "worker.class_set", values).await?;
+        }
+        if let Some(role) = role {
+            let values = [json!({"role": known.role}), json!({"role": role})];
+            let set = ProgramEvent::WorkerRoleSet {
+                worker,
+                role,
+                bootstrap_port: known.bootstrap_port,
+            };
+            set_one(&app, &caller, &known, set, "worker.role_set", values).await?;
         }
     }
     let view = workers(&app).await?.into_iter().find(|w| w.id == id);

@@ -8,8 +8,10 @@ const TEXT_CHARS_MAX: usize = 100;
 pub struct EngineFacts {
     /// The version of its software.
     pub version: Option<Box<str>>,
-    /// Its part of each step, prefill or decode, if it does not do both.
+    /// Its part of each step, if it reports that: prefill, decode or both.
     pub role: Option<Box<str>>,
+    /// The port at which engines that generate meet it, if it computes prompts for them.
+    pub bootstrap_port: Option<u16>,
     /// Whether it serves steps by priority.
     pub priorities: Option<bool>,
 }

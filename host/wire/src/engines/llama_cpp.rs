@@ -58,6 +58,7 @@ pub fn facts_of_props(body: &[u8]) -> EngineFacts {
     EngineFacts {
         version: kept(build.build_info.as_deref()),
         role: None,
+        bootstrap_port: None,
         priorities: Some(false),
     }
 }

@@ -23,6 +23,7 @@ struct ServerInfo {
 struct ServerFacts {
     version: Option<String>,
     disaggregation_mode: Option<String>,
+    disaggregation_bootstrap_port: Option<u16>,
     enable_priority_scheduling: Option<bool>,
     dp_size: Option<u32>,
 }
@@ -74,7 +75,10 @@ pub fn facts_of_server_info(body: &[u8]) -> EngineFacts {
     EngineFacts {
         version: kept(info.version.as_deref()),
         // A server that is not disaggregated reports the text "null".
-        role: kept(role.filter(|role| *role != "null")),
+        role: kept(role.map(|role| if role == "null" { "both" } else { role })),
+        bootstrap_port: info
+            .disaggregation_bootstrap_port
+            .filter(|_| role == Some("prefill")),
         priorities: info.enable_priority_scheduling,
     }
 }
@@ -135,9 +139,15 @@ mod tests {
         assert_eq!(facts.version.as_deref(), Some("0.5.23"));
         assert_eq!(facts.role.as_deref(), Some("decode"));
         assert_eq!(facts.priorities, Some(true));
+        assert_eq!(facts.bootstrap_port, None);
+        let prefill = br#"{"disaggregation_mode":"prefill","disaggregation_bootstrap_port":9001}"#;
+        assert_eq!(facts_of_server_info(prefill).bootstrap_port, Some(9_001));
         let whole = br#"{"disaggregation_mode":"null","enable_priority_scheduling":false}"#;
         let facts = facts_of_server_info(whole);
-        assert_eq!((facts.role, facts.priorities), (None, Some(false)));
+        assert_eq!(
+            (facts.role.as_deref(), facts.priorities),
+            (Some("both"), Some(false))
+        );
         for body in ["Not Found", r#"{"version":{}}"#, "{}"] {
             assert_eq!(
                 facts_of_server_info(body.as_bytes()),

@@ -6,6 +6,7 @@ import { Dialog, DialogFoot } from "../../ui/Dialog";
 import { notify } from "../../ui/notices";
 
 const KINDS = ["auto", "vllm", "sglang", "llamacpp", "openai"];
+const ROLES = ["both", "prefill", "decode"];
 
 export function AddWorker({
   open,
@@ -18,6 +19,7 @@ export function AddWorker({
   const [kind, setKind] = useState("auto");
   const [capacity, setCapacity] = useState("");
   const [hardware, setHardware] = useState("");
+  const [role, setRole] = useState("both");
   const [error, setError] = useState<string | null>(null);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
@@ -28,6 +30,7 @@ export function AddWorker({
         kind: kind === "auto" ? null : kind,
         capacity_tokens: capacity === "" ? null : Number(capacity),
         class: hardware.trim() === "" ? null : hardware.trim(),
+        role: role === "both" ? null : role,
       };
       const answer = await call("post", "/api/v1/workers", { body });
       notify(answer.added ? `Worker ${answer.worker_id} was added.` : "It was registered before.");
@@ -89,6 +92,18 @@ export function AddWorker({
               value={hardware}
               onChange={(event) => setHardware(event.target.value)}
             />
+          </label>
+          <label className="field">
+            <span className="field-label">Role</span>
+            <select
+              className="input"
+              value={role}
+              onChange={(event) => setRole(event.target.value)}
+            >
+              {ROLES.map((one) => (
+                <option key={one}>{one}</option>
+              ))}
+            </select>
           </label>
         </div>
         <DialogFoot error={error} action="Add" onCancel={() => onOpenChange(false)} />

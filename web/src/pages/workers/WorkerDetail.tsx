@@ -91,6 +91,12 @@ function LedgerBesideEngine({ worker }: { worker: WorkerView }) {
   );
 }
 
+/** What an engine does if not everything. */
+const ROLES: Record<string, string> = {
+  prefill: "prefill: it computes prompts for decode workers, and holds no programs",
+  decode: "decode: its long prompts are computed by prefill workers first",
+};
+
 function EngineFacts({ worker }: { worker: WorkerView }) {
   const { missing } = worker.capabilities;
   const { can, cannot } = abilitiesOf(worker.capabilities);
@@ -100,7 +106,7 @@ function EngineFacts({ worker }: { worker: WorkerView }) {
     ["What it lacks", missing],
     ["Class", worker.class],
     ["Log-probabilities", worker.capabilities.logprobs],
-    ["Role", worker.role ? `${worker.role} of each step, and no more` : null],
+    ["Role", worker.role ? ROLES[worker.role] : null],
   ];
   return (
     <dl className="facts facts-below">

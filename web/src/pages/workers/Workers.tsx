@@ -202,6 +202,7 @@ function WorkerRow({ row, isChosen, open, report }: RowProps) {
             <Text value={row.class} max={30} />
           </div>
         ) : null}
+        {row.role ? <div className="dim">{row.role}</div> : null}
       </td>
       <td className="wide-cell">
         <Meter

@@ -2,10 +2,11 @@
 //! added to the accounts (`ThunderAgent` §4.2).
 
 use crate::memory::{Charge, Charges, Prefill, Share, Use, is_lost};
+use crate::programs::StepTokens;
 use crate::programs::program::Program;
 use crate::programs::step::{Step, StepState};
 use crate::programs::worker::Books;
-use crate::{Mode, Programs, StepTokens};
+use crate::{Mode, Programs};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 /// Minimum private context, in tokens, for a step to show how much an engine keeps.
@@ -160,13 +161,16 @@ impl Programs {
         // the previous one has been rewritten, and says nothing about caches.
         let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
         let keeps_history = tokens.prompt >= prompt_before;
+        // What came from a prefill worker, or was waited for there in vain, says nothing about this
+        // one's cache and speed.
+        let is_own = s.prefill.is_none() && s.prefill_failed.is_none();
         let place = p
             .placement
-            .filter(|_| p.meter.is_warm() && tokens.cached.is_some() && keeps_history);
+            .filter(|_| p.meter.is_warm() && tokens.cached.is_some() && keeps_history && is_own);
         // Tokens shared with others are found in any case.
         let shared = self.shared_tokens_of(p, s.state.worker());
         let own_before = prompt_before.saturating_sub(shared);
-        let would_tell = keeps_history && own_before >= TELLING_TOKENS;
+        let would_tell = keeps_history && is_own && own_before >= TELLING_TOKENS;
         let tells = tokens.cached.is_some() && would_tell;
         let missing = prompt_before.saturating_sub(cached);
         let found = tells.then(|| !is_lost(own_before.saturating_sub(missing), own_before));
@@ -177,10 +181,10 @@ impl Programs {
         if would_tell && tokens.cached.is_none() {
             self.reuse_untold(step);
         }
-        if tokens.cached.is_some() {
+        let counted = tokens.cached.filter(|_| is_own).map(|_| computed);
+        if counted.is_some() {
             self.learn_prefill_speed(step, computed);
         }
-        let counted = tokens.cached.map(|_| computed);
         self.learn_pace(step, tokens.output, counted);
         let prefill = Prefill {
             computed,

@@ -1,17 +1,19 @@
 //! Contexts that are too long: a step goes only to a worker that takes its prompt, and is refused
 //! if none ever will.
 
+use crate::Programs;
+use crate::programs::Refusal;
 use crate::programs::program::Program;
 use crate::programs::step::Step;
 use crate::programs::worker::Worker;
-use crate::{Programs, Refusal};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
     /// The longest context that any registered worker takes; `None` without workers. A leaving
     /// worker takes no new steps, though its last ones may still run.
     pub(crate) fn context_tokens_max(&self) -> Option<u64> {
-        let workers = self.state.workers.values().filter(|w| !w.leaving);
+        let workers = self.state.workers.values();
+        let workers = workers.filter(|w| !w.leaving && w.holds_programs());
         workers.map(Worker::context_tokens_max).max()
     }
 

@@ -96,7 +96,7 @@ impl Programs {
     }
 
     /// The time per token there for one more step beside `steps`.
-    fn token_ns(&self, worker: &Worker, steps: u32) -> Option<u64> {
+    pub(super) fn token_ns(&self, worker: &Worker, steps: u32) -> Option<u64> {
         let time = self.state.decode_time_of(worker)?;
         Some(time.with_steps(u64::from(steps) + 1))
     }

@@ -1,9 +1,10 @@
 //! Host memory: which copies are evicted for others, and which programs are prefetched.
 
+use crate::Programs;
 use crate::memory::Direction;
+use crate::programs::ProgramCommand;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
-use crate::{ProgramCommand, Programs};
 use treadle_model::{Phase, ProgramId, Span};
 
 impl Programs {

@@ -3,12 +3,13 @@
 //! back early waits for the rest of the transfer unless recomputing its context would be quicker;
 //! then the migration is cancelled.
 
+use crate::Programs;
 use crate::memory::{Direction, Move};
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::ranking::Ranking;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
-use crate::{ProgramCommand, Programs, Purpose};
+use crate::programs::{ProgramCommand, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {

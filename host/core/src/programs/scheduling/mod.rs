@@ -17,6 +17,7 @@ mod ranked;
 mod ranks;
 mod restore;
 mod retention;
+mod roles;
 mod routing;
 mod run_queue;
 mod sizes;

@@ -5,9 +5,10 @@
 //! of a step, its steps for that model form a separate program, placed by itself, whose key ends in
 //! the model's name; it ends with the original one.
 
+use crate::Programs;
 use crate::programs::program::Program;
 use crate::programs::worker::Worker;
-use crate::{Programs, Refusal, StepArrival};
+use crate::programs::{Refusal, StepArrival};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 /// Separator of a program's key and the model's name in the key of a separate program.

@@ -3,8 +3,9 @@
 //! it free (`ThunderAgent`, Appendix E, saw offloading lose when it filled the link).
 
 use crate::memory::{Direction, HeldCopy, Leaving, Transfer};
+use crate::programs::ProgramCommand;
 use crate::programs::timers::Timer;
-use crate::{Mode, ProgramCommand, Programs};
+use crate::{Mode, Programs};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, WorkerId};
 

@@ -13,7 +13,8 @@ use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::timers::Timer;
 use crate::programs::worker::Worker;
-use crate::{Mode, ProgramCommand, Programs, Purpose, Question};
+use crate::programs::{ProgramCommand, Purpose, Question};
+use crate::{Mode, Programs};
 use treadle_model::{Phase, ProgramId, WorkerId};
 
 impl Programs {

@@ -5,13 +5,14 @@
 
 use crate::bindings::BoundJobs;
 use crate::estimates::{Forecast, Growing, WorkerGrowth};
+use crate::programs::Purpose;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::step::{Step, StepState, priority_of};
 use crate::programs::timers::Timer;
-use crate::{Mode, Programs, Purpose};
+use crate::{Mode, Programs};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {

@@ -5,12 +5,13 @@
 //! program until it does, for at most as many such programs at once as there are workers.
 
 use crate::estimates::Forecast;
+use crate::programs::Purpose;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::program::Program;
 use crate::programs::ranking::{Ranked, Ranking};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::Worker;
-use crate::{Mode, Programs, Purpose};
+use crate::{Mode, Programs};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Span, StepId, WorkerId};
 
@@ -294,7 +295,8 @@ impl Programs {
             let waits = self.state.estimates.wait_mean().micros();
             Span(waits.saturating_mul(STARVATION_WAITS))
         } else {
-            let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
+            let holding = |w: &&Worker| w.is_healthy() && w.holds_programs();
+            let healthy = || self.state.workers.values().filter(holding);
             let share = self.state.context_tokens / (healthy().count().max(1) as u64);
             let quarters = if healthy().any(Worker::offloads_itself) {
                 STARVATION_QUARTERS_OFFLOADED

@@ -2,11 +2,13 @@
 //! placed is offloaded, moved, or loses its cache, whichever the eviction policy chooses or is
 //! cheapest.
 
+use crate::estimates::NEVER;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::ranking::Ranking;
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::Worker;
-use crate::{CacheAction, Mode, NEVER, Programs, Purpose};
+use crate::programs::{CacheAction, Purpose};
+use crate::{Mode, Programs};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Programs {

@@ -1,8 +1,9 @@
 //! Sizes of prompts: estimated when they arrive, corrected when an engine has counted them.
 
+use crate::Programs;
 use crate::estimates::{CountedPrompt, TextSize};
 use crate::memory::PrefixSegment;
-use crate::{Programs, StepArrival};
+use crate::programs::StepArrival;
 use treadle_model::{ProgramId, StepId};
 
 /// Maximum ratio of a prefix to its estimate: a prompt beyond it contains attachments, which its

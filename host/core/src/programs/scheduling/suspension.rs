@@ -62,7 +62,7 @@ impl Programs {
     fn suspends(&self, model: Option<&str>) -> bool {
         let could = |w: &&Worker| {
             let is_in_service = w.is_healthy() && w.state == WorkerState::Active;
-            is_in_service && self.serves(w, model)
+            is_in_service && w.holds_programs() && self.serves(w, model)
         };
         let workers = || self.state.workers.values();
         workers().filter(|w| w.fenced).any(|w| could(&w))

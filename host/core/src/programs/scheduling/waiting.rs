@@ -4,7 +4,8 @@
 use crate::programs::program::QueueEntry;
 use crate::programs::step::{GivesWay, StepState};
 use crate::programs::timers::Timer;
-use crate::{Mode, ProgramCommand, Programs, Refusal, RefusedStep};
+use crate::programs::{ProgramCommand, Refusal, RefusedStep};
+use crate::{Mode, Programs};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Programs {
@@ -95,6 +96,7 @@ impl Programs {
 
     /// Sends a step that is not waiting to a worker.
     pub(crate) fn dispatch(&mut self, step: StepId, worker: WorkerId) {
+        let prefill = self.begin_prefill(step, worker);
         let Some(program) = self.run_at(step, worker) else {
             return;
         };
@@ -106,6 +108,7 @@ impl Programs {
             worker,
             slot,
             priority,
+            prefill,
         });
     }
 
@@ -130,7 +133,14 @@ impl Programs {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;
         }
-        self.add_prompt(step, worker, self.warm_tokens(program));
+        let is_computed_here = self
+            .state
+            .steps
+            .get(&step)
+            .is_some_and(|s| s.prefill.is_none());
+        if is_computed_here {
+            self.add_prompt(step, worker, self.warm_tokens(program));
+        }
         self.reuse_sent(step);
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.speeds.running_changes(now, w.running_steps);
@@ -145,7 +155,7 @@ impl Programs {
     }
 
     /// Tokens of a program's context that are in its worker's cache.
-    fn warm_tokens(&self, program: ProgramId) -> u64 {
+    pub(super) fn warm_tokens(&self, program: ProgramId) -> u64 {
         let p = self.state.live.get(&program);
         p.filter(|p| p.meter.is_warm())
             .map_or(0, |p| p.context_tokens)

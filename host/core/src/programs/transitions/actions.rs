@@ -117,7 +117,7 @@ impl Notified for Programs {
                 prefers,
             } => self.member_opened(program, domain, prefers),
             Notice::JobRemoved { job } => self.state.estimates.forget_profile(job),
-            Notice::ProgramCut { program } => self.program_released(program, true),
+            Notice::ProgramCut { program } => self.program_cut(program),
             Notice::WorkerFenced { worker, fenced } => self.worker_fenced(*worker, *fenced),
             Notice::WeightsChanged { worker, weights } => self.weights_changed(*worker, weights),
             _ => {}

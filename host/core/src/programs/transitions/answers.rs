@@ -1,10 +1,11 @@
 //! Answers of policies, and the core's own answer if none came.
 
+use crate::Programs;
 use crate::programs::asks::Ask;
 use crate::programs::question::Attribution;
 use crate::programs::ranking::Ranking;
 use crate::programs::timers::Timer;
-use crate::{PolicyAnswer, Programs, Purpose};
+use crate::programs::{PolicyAnswer, Purpose};
 use treadle_model::{AskId, PolicyRef, ProgramId};
 
 impl Programs {

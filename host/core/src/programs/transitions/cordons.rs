@@ -2,11 +2,12 @@
 //! draining one also loses its programs, each as soon as none of its steps runs there. Until then
 //! no further step of it begins there: a program whose steps overlap would stay forever.
 
+use crate::Mode;
 use crate::Programs;
+use crate::estimates::NEVER;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::worker::{Worker, WorkerState};
-use crate::{Mode, NEVER};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Programs {
@@ -33,7 +34,7 @@ impl Programs {
         if !self.state.adopted.is_empty() {
             return;
         }
-        let is_draining = |w: &&Worker| w.state == WorkerState::Draining && w.is_healthy();
+        let is_draining = |w: &&Worker| w.loses_programs() && w.is_healthy();
         let draining = self.state.workers.values().filter(is_draining);
         let placed = draining.flat_map(|w| w.programs.iter().copied());
         for program in placed.collect::<Vec<ProgramId>>() {
@@ -60,7 +61,7 @@ impl Programs {
     /// True if a worker is to lose its programs.
     pub(crate) fn is_draining(&self, worker: WorkerId) -> bool {
         let w = self.state.workers.get(&worker);
-        w.is_some_and(|w| w.state == WorkerState::Draining)
+        w.is_some_and(Worker::loses_programs)
     }
 
     /// True if a program is to leave its draining worker: none of its steps runs.

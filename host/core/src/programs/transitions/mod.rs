@@ -25,8 +25,9 @@ impl Programs {
                 url,
                 engine,
                 capacity,
+                role,
             } => {
-                self.worker_added(*worker, url, *engine, *capacity);
+                self.worker_added(*worker, url, *engine, *capacity, *role);
             }
             ProgramEvent::WorkerCapacityRead {
                 worker,
@@ -76,10 +77,21 @@ impl Programs {
             ProgramEvent::WorkerClassSet { worker, class } => {
                 self.worker_class_set(*worker, class.as_deref());
             }
+            ProgramEvent::WorkerRoleSet {
+                worker,
+                role,
+                bootstrap_port,
+            } => self.worker_role_set(*worker, *role, *bootstrap_port),
             ProgramEvent::WorkerRestRead { worker, rest } => {
                 self.worker_rest_read(*worker, *rest);
             }
             ProgramEvent::StepArrived(arrival) => self.step_arrived(arrival),
+            ProgramEvent::StepPrefilled {
+                step,
+                prompt_tokens,
+                cached_tokens,
+            } => self.step_prefilled(*step, *prompt_tokens, *cached_tokens),
+            ProgramEvent::StepPrefillFailed { step, .. } => self.step_prefill_failed(*step),
             ProgramEvent::StepFirstToken { step } => self.step_first_token(*step),
             ProgramEvent::StepProgressed {
                 step,

@@ -1,9 +1,10 @@
 //! Programs open with their first step and end by release, idleness or the end of their only step.
 
+use crate::Programs;
 use crate::memory::Meter;
 use crate::programs::program::{FULL_WEIGHT_PPM, Lineage, Outcome, Program};
 use crate::programs::timers::Timer;
-use crate::{ProgramCommand, Programs, Refusal, StepArrival};
+use crate::programs::{ProgramCommand, Refusal, StepArrival};
 use std::collections::BTreeMap;
 use treadle_machine::Notice;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId};
@@ -76,6 +77,7 @@ impl Programs {
             first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
             was_told_cached: false,
+            prefilled: None,
             domain: None,
             class: None,
             group: arrival.group,
@@ -122,6 +124,31 @@ impl Programs {
             self.release(&apart, aborted);
         }
         self.release(key, aborted);
+    }
+
+    /// Ends the programs of a member that was cut, and their running steps: nobody trains on what
+    /// these sample.
+    pub(crate) fn program_cut(&mut self, key: &str) {
+        for apart in self.apart_from(key) {
+            self.release(&apart, true);
+            self.cut_running(&apart);
+        }
+        self.release(key, true);
+        self.cut_running(key);
+    }
+
+    fn cut_running(&mut self, key: &str) {
+        let program = self.state.keys.get(key);
+        let program = program.and_then(|id| self.state.live.get(id));
+        for step in program.map_or_else(Vec::new, |p| p.running.clone()) {
+            if let Some(s) = self.state.steps.get_mut(&step) {
+                s.is_cut = true;
+                self.command(ProgramCommand::AbortStep {
+                    step,
+                    cause: "its member was cut".into(),
+                });
+            }
+        }
     }
 
     fn release(&mut self, key: &str, aborted: bool) {

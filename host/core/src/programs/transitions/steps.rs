@@ -4,7 +4,8 @@ use crate::estimates::{FinishedStep, JobStatistics};
 use crate::programs::program::{Outcome, Program};
 use crate::programs::step::{GivesWay, Step, StepState};
 use crate::programs::worker::Worker;
-use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
+use crate::programs::{Refusal, StepArrival, StepFailure, StepTokens};
+use crate::{Mode, Programs};
 use std::borrow::Cow;
 use treadle_machine::Notice;
 use treadle_model::{GatewayId, Phase, ProgramId, Span, StepId, WorkerId};
@@ -92,9 +93,12 @@ impl Programs {
             steps_time_before: None,
             dispatched_at: None,
             attempts: 0,
+            prefill: None,
+            prefill_failed: None,
             priority: 0,
             routed: false,
             gives_way: GivesWay::Unasked,
+            is_cut: false,
         }
     }
 
@@ -107,6 +111,7 @@ impl Programs {
             if let Some(w) = at.and_then(|worker| self.state.workers.get(&worker)) {
                 s.steps_time_before = Some(w.speeds.steps_time(now, w.running_steps));
             }
+            self.learn_handover(step);
             self.account(program);
             if let Some(p) = self.state.live.get(&program) {
                 let program = p.key.clone();
@@ -142,6 +147,7 @@ impl Programs {
         let prompt = s.prompt_of(tokens);
         self.learn_tokens(step, tokens.prompt);
         let cached = self.cached_told(program, tokens);
+        let cached = self.cached_anywhere(step, cached);
         let tokens = StepTokens {
             prompt,
             cached,
@@ -198,7 +204,12 @@ impl Programs {
             self.state.counters.steps_failed += 1;
             return self.end_step(step);
         }
+        if s.is_cut {
+            return self.refuse(step, Refusal::ProgramReleased);
+        }
         let failed_at = s.state.worker();
+        let is_own_fault = failure.busy.is_some() || !self.is_failed_by_prefill(s);
+        self.blame_prefill(step);
         let has_another = self.turned_away(step, failed_at, failure.busy);
         if !has_another.unwrap_or(attempts < self.config.attempts_max) {
             self.state.counters.steps_failed += 1;
@@ -211,7 +222,9 @@ impl Programs {
         self.resume_waiting(step);
         self.leave_engine(step);
         self.leave_lost_worker(program);
-        self.leave_failed_worker(program, failed_at);
+        if is_own_fault {
+            self.leave_failed_worker(program, failed_at);
+        }
         let p = self.state.live.get_mut(&program);
         if let Some(p) = p.filter(|_| has_another.is_some()) {
             // The program may return there once that worker is no longer busy.
@@ -322,6 +335,10 @@ impl Programs {
             return;
         };
         let StepState::Running { worker, .. } = s.state else {
+            return;
+        };
+        self.end_prefill(step);
+        let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
         s.state = StepState::Waiting;

@@ -1,9 +1,10 @@
 //! Programs that other programs start. A program that waits for its subagents acts as if it had
 //! called a tool: its waits are learnt and expected like those of one.
 
+use crate::Programs;
+use crate::programs::Parent;
 use crate::programs::action::{ACTIONS_MAX, SUBAGENT};
 use crate::programs::program::{Awaited, Program};
-use crate::{Parent, Programs};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Timestamp, WorkerId};
 

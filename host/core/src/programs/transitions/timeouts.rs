@@ -1,8 +1,10 @@
 //! Handlers of timers.
 
+use crate::programs::Refusal;
 use crate::programs::action::OWN;
 use crate::programs::timers::Timer;
-use crate::{Mode, Programs, Refusal};
+use crate::programs::worker::Worker;
+use crate::{Mode, Programs};
 use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Programs {
@@ -69,7 +71,8 @@ impl Programs {
         let now = self.state.now;
         let waited_ms = s.waited(now).millis();
         let suspended = s.suspended_since.map(|since| now.since(since));
-        let healthy = || self.state.workers.values().filter(|w| w.is_healthy());
+        let holding = |w: &&Worker| w.is_healthy() && w.holds_programs();
+        let healthy = || self.state.workers.values().filter(holding);
         let refusal = Refusal::QueueWaitExceeded {
             waited_ms,
             suspended_ms: suspended.unwrap_or_default().millis(),

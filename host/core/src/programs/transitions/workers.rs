@@ -2,10 +2,12 @@
 
 use crate::estimates::DecodeTime;
 use crate::memory::Capacity;
+use crate::programs::ProgramCommand;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
-use crate::programs::worker::{Health, Rest, Worker, WorkerState};
-use crate::{Mode, ProgramCommand, Programs};
+use crate::programs::step::Step;
+use crate::programs::worker::{Health, Rest, Worker, WorkerRole, WorkerState};
+use crate::{Mode, Programs};
 use treadle_machine::Notice;
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
@@ -16,7 +18,9 @@ impl Programs {
         url: &str,
         engine: EngineKind,
         capacity: Capacity,
+        role: Option<WorkerRole>,
     ) {
+        let role = role.unwrap_or(WorkerRole::Both);
         if let Some(known) = self.state.workers.get_mut(&worker) {
             if std::mem::take(&mut known.leaving) {
                 self.join_endpoint(worker);
@@ -24,13 +28,14 @@ impl Programs {
                 // The worker is registered again, whatever its state was before it was removed.
                 self.worker_state_set(worker, WorkerState::Active);
                 self.worker_class_set(worker, None);
+                self.worker_role_set(worker, role, None);
             }
             self.worker_capacity_read(worker, engine, capacity);
             return self.refuse_waiting_too_long();
         }
-        self.state
-            .workers
-            .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        let added = Worker::new(worker, url.into(), engine, capacity);
+        let added = Worker { role, ..added };
+        self.state.workers.insert(worker, added);
         self.join_endpoint(worker);
         self.notices.push_back(Notice::WorkersChanged);
         self.forget_reuse(worker);
@@ -107,6 +112,7 @@ impl Programs {
         w.health = Health::Lost;
         // It may be another process once it answers again.
         w.weights = None;
+        w.forget_prefilled();
         self.notices.push_back(Notice::WorkersChanged);
         w.ledger.set_untracked(0);
         w.speeds.remember();
@@ -264,7 +270,8 @@ impl Programs {
 
     /// Drops removed workers once nothing runs on them any more.
     pub(crate) fn settle_workers(&mut self) {
-        let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
+        let is_used = |w: &Worker| w.running_steps + w.prefills > 0 || !w.programs.is_empty();
+        let gone = |w: &Worker| w.leaving && !is_used(w);
         if self.state.workers.values().any(gone) {
             self.state.workers.retain(|_, w| !gone(w));
         }
@@ -330,16 +337,18 @@ impl Programs {
         }
     }
 
+    /// Steps without a token that the worker will not answer, and those that wait at another one
+    /// for a prompt that it was to compute.
     fn unanswered_steps(&self, worker: WorkerId) -> Vec<StepId> {
-        let here = |step: &crate::programs::step::Step| matches!(step.state, crate::programs::step::StepState::Running { worker: at, .. } if at == worker);
-        let unanswered = |(_, s): &(&StepId, &crate::programs::step::Step)| {
-            here(s) && s.first_token_at.is_none()
+        let concerns = |s: &Step| {
+            let own = s.state.worker();
+            let at = own.and_then(|own| self.state.workers.get(&own));
+            let waits = at.is_some_and(Worker::needs_prefill);
+            let to_come = s.prefill_to_come().map(|to_come| to_come.worker);
+            own == Some(worker) || waits && to_come == Some(worker)
         };
-        self.state
-            .steps
-            .iter()
-            .filter(unanswered)
-            .map(|(id, _)| *id)
-            .collect()
+        let steps = self.state.steps.iter();
+        let unanswered = steps.filter(|(_, s)| s.first_token_at.is_none() && concerns(s));
+        unanswered.map(|(id, _)| *id).collect()
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_model::tenant::split;
-use treadle_wire::history::{AsSent, Conversation, Said};
+use treadle_wire::history::{AnsweredConversation, AsSent, Conversation};
 
 /// Tokens that are held, of all programs. Beyond, those of the tenant with the most are dropped that
 /// were used least recently.
@@ -20,7 +20,7 @@ const MESSAGE_TOKENS: usize = 6;
 
 /// Answers of programs.
 #[derive(Default)]
-pub(crate) struct HeldAnswers {
+pub(crate) struct AnswerCache {
     state: Mutex<State>,
 }
 
@@ -50,7 +50,7 @@ struct Program {
 struct Sequence {
     ids: Arc<Vec<i32>>,
     /// Answers and where each ends.
-    answers: Vec<(Arc<Said>, usize)>,
+    answers: Vec<(Arc<AnsweredConversation>, usize)>,
 }
 
 /// The prompt of an answer, and the answer.
@@ -80,7 +80,12 @@ impl Program {
     }
 
     /// Adds an answer, to the sequence with these tokens if it continues one.
-    fn put(&mut self, said: Said, context: Arc<Vec<i32>>, continued: Option<&Arc<Vec<i32>>>) {
+    fn put(
+        &mut self,
+        said: AnsweredConversation,
+        context: Arc<Vec<i32>>,
+        continued: Option<&Arc<Vec<i32>>>,
+    ) {
         let end = context.len();
         let mut own = self.sequences.iter();
         let place = continued.and_then(|ids| own.position(|known| Arc::ptr_eq(&known.ids, ids)));
@@ -100,9 +105,9 @@ impl Program {
     }
 }
 
-impl HeldAnswers {
+impl AnswerCache {
     /// Holds an answer: `context` is its prompt and what was sampled.
-    pub(crate) fn put(&self, program: &str, said: Said, context: Vec<i32>) {
+    pub(crate) fn put(&self, program: &str, said: AnsweredConversation, context: Vec<i32>) {
         let known = self.change(|state| state.used(program));
         let mut known = known.iter().map(|sequence| &sequence.ids);
         let continued = known.find(|ids| context.starts_with(ids));
@@ -127,7 +132,7 @@ impl HeldAnswers {
             let answers = sequence.answers.iter();
             answers.map(|(said, end)| (&**said, (&sequence.ids, *end)))
         });
-        let (said, contexts): (Vec<&Said>, Vec<_>) = answers.unzip();
+        let (said, contexts): (Vec<&AnsweredConversation>, Vec<_>) = answers.unzip();
         let (ids, end) = contexts[request.continued(said.into_iter())?];
         let ids = ids.clone();
         Ok(Context { ids, end })
@@ -217,21 +222,21 @@ mod tests {
         Conversation::parse(body.as_bytes()).expect("a request")
     }
 
-    fn said(number: usize) -> Said {
+    fn said(number: usize) -> AnsweredConversation {
         let message = json!({"role": "assistant", "content": format!("answer {number}")});
         let body = json!({"choices": [{"finish_reason": "stop", "message": message}]});
         let answer = AnswerMessage::parse(body.to_string().as_bytes()).expect("an answer");
         asked(number).answered(answer)
     }
 
-    fn held(answers: &HeldAnswers, program: &str, request: usize) -> Result<Vec<i32>, AsSent> {
+    fn held(answers: &AnswerCache, program: &str, request: usize) -> Result<Vec<i32>, AsSent> {
         let context = answers.context(program, &asked(request));
         context.map(|context| context.ids().to_vec())
     }
 
     #[test]
     fn each_answer_along_a_sequence_can_be_continued() {
-        let answers = HeldAnswers::default();
+        let answers = AnswerCache::default();
         answers.put("p", said(0), vec![1, 2]);
         answers.put("p", said(1), vec![1, 2, 3, 4]);
         // Another answer to the first request.
@@ -250,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_not_copied() {
-        let answers = HeldAnswers::default();
+        let answers = AnswerCache::default();
         answers.put("p", said(0), vec![1, 2]);
         let read = || answers.context("p", &asked(1)).expect("it is held");
         let (one, other) = (read(), read());
@@ -261,7 +266,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_program_used_last_stays() {
-        let answers = HeldAnswers::default();
+        let answers = AnswerCache::default();
         for number in 0..5 {
             answers.put(&number.to_string(), said(0), vec![number; TOKENS_MAX / 4]);
             let _ = answers.context("0", &asked(1));
@@ -278,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_tenant_whose_answers_fill_the_room_loses_its_own_first() {
-        let answers = HeldAnswers::default();
+        let answers = AnswerCache::default();
         let of = |tenant: &str, job: &str| format!("\u{1f}{tenant}\u{1f}{job}\0p");
         let put = |key: &str, tokens| answers.put(key, said(0), vec![1; tokens]);
         put(&of("acme", "math"), TOKENS_MAX / 8);
