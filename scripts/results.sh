@@ -5,7 +5,7 @@
 #   scripts/results.sh              all of them, which takes hours
 #   scripts/results.sh NAME ...     some of them
 #
-# Left out are the figures of real engines and GPUs (peers, jobs, lab and calibrate with --engines or
+# Left out are the figures of real engines and GPUs (peers, jobs, what-if and calibrate with --engines or
 # --url, scripts/test-vllm.sh, make bench-vllm), tests/engines/independent.py, make chaos, builds of
 # policies, shell-actions with --sandboxes or --postgres, sandboxes (Linux, as root), and figures in its
 # text that are of other seeds or options. Of other routers, all that are installed run.
@@ -58,7 +58,7 @@ commands() {
   echo "jobs $BENCH jobs --time-scale 20 --seed 32 --seeds 2 --json"
   echo "jobs-33 $BENCH jobs --tasks coding --time-scale 30 --seed 33 --seeds 1 --json"
   echo "jobs-34 $BENCH jobs --tasks coding --time-scale 40 --seed 34 --seeds 1 --json"
-  for name in gateway core events placement policy lab; do
+  for name in gateway core events placement policy what-if; do
     echo "$name $BENCH $name --json"
   done
 }

@@ -7,8 +7,9 @@
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
 #                                   arguments (--systems sticky,treadle); the model is tiny, medium or
 #                                   small, host memory TIMES the KV memory, 0 for none
-#   scripts/test-vllm.sh lab ...    whether what-if replay predicts two servers with a medium model and
-#                                   no host memory, by treadle-bench lab with calibrate's measurements
+#   scripts/test-vllm.sh what-if ...
+#                                   whether what-if replay predicts two servers with a medium model and
+#                                   no host memory, by treadle-bench what-if with calibrate's measurements
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
 # each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
@@ -38,10 +39,10 @@ compare_peers() {
     --minutes 4 "${@:3}"
 }
 
-check_lab() {
+check_what_if() {
   start_scarce medium 0
   "$BENCH" calibrate --url "${URLS%%,*}" --out "$FOLDER/profile.json" >&2
-  "$BENCH" lab --engines "$URLS" "${SIZES[@]}" --profile "$FOLDER/profile.json" --workloads coding \
+  "$BENCH" what-if --engines "$URLS" "${SIZES[@]}" --profile "$FOLDER/profile.json" --workloads coding \
     --repeats 2 --time-scale 4 "$@"
 }
 
@@ -54,11 +55,11 @@ main() {
       compare_peers "${@:2}"
       return 0
       ;;
-    lab)
-      check_lab "${@:2}"
+    what-if)
+      check_what_if "${@:2}"
       return 0
       ;;
-    *) fail "'$what' is not known; give figures, peers, lab, or nothing" ;;
+    *) fail "'$what' is not known; give figures, peers, what-if, or nothing" ;;
   esac
   if [[ -n "${VLLM_URL:-}" ]]; then
     export TREADLE_TEST_VLLM_URL="$VLLM_URL"

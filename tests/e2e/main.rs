@@ -20,6 +20,7 @@ mod plugins;
 mod preemption;
 mod ranks;
 mod restart;
+mod roles;
 mod rollouts;
 mod sandboxes;
 mod scheduling;

@@ -53,6 +53,7 @@ async fn gateway_tuned(tune: impl FnOnce(&mut Config)) -> Fixture {
         kind: Some(EngineChoice::Auto),
         capacity_tokens: None,
         class: None,
+        role: None,
         profile: None,
     };
     let mut fixture = Fixture::tuned(0, 0, |config| {

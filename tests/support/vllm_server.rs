@@ -109,9 +109,9 @@ impl Drop for VllmServer {
 }
 
 /// The answer to an export, which the relay holds until it is forwarded or dropped.
-pub struct Kept(oneshot::Sender<()>);
+pub struct PendingExport(oneshot::Sender<()>);
 
-impl Kept {
+impl PendingExport {
     /// Forwards it.
     pub fn let_go(self) {
         let _ = self.0.send(());
@@ -121,7 +121,7 @@ impl Kept {
 /// Forwards requests to a server, and answers in one piece back.
 pub struct Relay {
     url: String,
-    kept: UnboundedReceiver<Kept>,
+    kept: UnboundedReceiver<PendingExport>,
     server: JoinHandle<()>,
 }
 
@@ -153,7 +153,7 @@ impl Relay {
     }
 
     /// The next answer to an export.
-    pub async fn export(&mut self) -> Kept {
+    pub async fn export(&mut self) -> PendingExport {
         self.kept.recv().await.expect("the relay runs")
     }
 }
@@ -166,7 +166,7 @@ impl Drop for Relay {
 
 async fn passed_on(
     client: &Client,
-    kept: &UnboundedSender<Kept>,
+    kept: &UnboundedSender<PendingExport>,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
@@ -185,7 +185,7 @@ async fn passed_on(
     };
     if asked["kv_transfer_params"]["do_remote_decode"] == true {
         let (sender, let_go) = oneshot::channel();
-        let _ = kept.send(Kept(sender));
+        let _ = kept.send(PendingExport(sender));
         let _ = let_go.await;
     }
     *response.status_mut() = status;

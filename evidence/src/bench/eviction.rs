@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use treadle_engine_model::engine::EngineProfile;
-use treadle_simulator::cluster::Report as Course;
+use treadle_simulator::cluster::Report as SimulationReport;
 use treadle_simulator::workload::{
     AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
 };
@@ -122,7 +122,8 @@ impl EvictionArgs {
             report.setting(&format!("live.{}", scene.name), scene.live as u64);
             report.setting(&format!("minutes.{}", scene.name), scene.minutes);
             let of_name: Vec<&Scenario> = scenes.iter().filter(|s| s.name == scene.name).collect();
-            let without: Vec<Course> = of_name.iter().map(|s| s.without_pressure()).collect();
+            let without: Vec<SimulationReport> =
+                of_name.iter().map(|s| s.without_pressure()).collect();
             let bounds = SHARES.map(|(_, share)| {
                 let bounds = of_name.iter().map(|s| s.bound(s.kv_tokens(share)));
                 bounds.sum::<f64>() / of_name.len() as f64
@@ -205,7 +206,7 @@ impl EvictionArgs {
             }
         }
         let next = AtomicUsize::new(0);
-        let done: Mutex<Vec<(usize, Course)>> = Mutex::new(Vec::new());
+        let done: Mutex<Vec<(usize, SimulationReport)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..self.jobs {
                 scope.spawn(|| {

@@ -13,13 +13,14 @@ mod eviction;
 mod eviction_ranks;
 mod folder;
 mod gateway;
-mod given;
 mod jobs;
+mod loopback;
 mod peers;
 mod placement;
 mod policy;
 mod prediction;
 mod program;
+mod real_engines;
 mod restart;
 mod rollout;
 mod routers;
@@ -99,7 +100,7 @@ enum Part {
     Rollout(rollout::RolloutArgs),
     /// Whether what-if replay predicts: workloads in real time under several sets of policies, and
     /// the changes in makespan that replays of the recordings predict. Takes a quarter of an hour.
-    Lab(whatif::WhatIfArgs),
+    WhatIf(whatif::WhatIfArgs),
     /// Agents whose tools are shell commands on this machine, with cores shared per action by
     /// treadle and reserved per agent, and what treadle adds to a command. Takes a quarter of an
     /// hour, and is not part of everything.
@@ -112,7 +113,9 @@ enum Part {
     /// any machine. Takes minutes, and is not part of everything.
     Training(training::TrainingArgs),
     /// How fast versions of weights are published to a store and pulled by hosts, beside what the
-    /// disk does with as many bytes. Takes 25 GB of it, and is not part of everything.
+    /// disk does with as many bytes; and how long simulated engines give no tokens during updates,
+    /// in lockstep, one after the other and if all stop, with the share of RollArt's evaluation
+    /// (`--parts exposed`). Takes 25 GB of disk and minutes, and is not part of everything.
     Weights(weights::WeightsArgs),
 }
 
@@ -137,7 +140,7 @@ impl BenchArgs {
             Some(Part::Sandboxes(args)) => args.run(self.quick).await?,
             Some(Part::Training(args)) => return args.run(self.quick, self.json).await,
             Some(Part::Weights(args)) => args.run(self.quick).await?,
-            Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
+            Some(Part::WhatIf(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -209,7 +212,8 @@ mod tests {
             "x prediction --prompts 50 --samples 8 --json",
             "x restart --programs 1000 --kills 3 --seconds 2 --store postgres://a/b --json",
             "x weights --megabytes 500 --changed-percent 10 --density 50 --hosts 2 --json",
-            "x lab --time-scale 10 --seeds 3 --quick --json",
+            "x weights --parts exposed --updates 3 --engines 2 --programs 8 --load-rate 500 --quick",
+            "x what-if --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --json",
         ] {
             let parsed = CommandLine::try_parse_from(line.split(' '));
@@ -237,6 +241,8 @@ mod tests {
             "x rollout --jobs 0",
             "x actions --grids chess",
             "x weights --density 0",
+            "x weights --parts chess",
+            "x weights --engines 1",
             "x training --parts chess",
             "x training --seed 1",
             "x actions --policy-config {\"deep\":3}",

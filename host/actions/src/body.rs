@@ -40,7 +40,7 @@ pub enum ActionBody {
     /// A command in a sandbox.
     Sandbox(SandboxCommand),
     /// Work that a handler of this daemon does itself; clients can't send it.
-    Held(HeldWork),
+    Held(HandlerWork),
     /// A request to a server that is allowed for the tenant.
     Http(HttpRequest),
     /// A request to the service on the action's devices.
@@ -86,7 +86,7 @@ pub struct SandboxCommand {
 /// Work that a handler does itself when its resources are granted.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HeldWork {
+pub struct HandlerWork {
     /// Identifies the waiting handler.
     pub token: String,
     /// The sandbox that it concerns, for display.

@@ -42,7 +42,7 @@ mod requests;
 mod services;
 
 pub use body::{
-    ActionBody, BodyError, HeldWork, HttpRequest, ProcessBody, SandboxCommand, ServiceCall,
+    ActionBody, BodyError, HandlerWork, HttpRequest, ProcessBody, SandboxCommand, ServiceCall,
 };
 pub use capture::Capture;
 pub use executor::{

@@ -63,7 +63,7 @@ struct Owner {
 
 /// The markers of earlier daemons.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct EarlierAttempts {
     /// Attempts that began, with their ends if known.
     pub(crate) attempts: BTreeMap<AttemptId, Option<End>>,
     /// Whether attempts that are missing never began.
@@ -174,10 +174,10 @@ impl Markers {
     /// Reads the markers of earlier daemons, and ends their remaining processes. The list of
     /// attempts is complete only if this folder was used under the epoch before `epoch` and the
     /// machine has not been restarted.
-    pub(crate) fn recover(&self, epoch: u64) -> io::Result<Found> {
-        let mut found = Found {
+    pub(crate) fn recover(&self, epoch: u64) -> io::Result<EarlierAttempts> {
+        let mut found = EarlierAttempts {
             is_all: self.is_all(epoch),
-            ..Found::default()
+            ..EarlierAttempts::default()
         };
         let mut left = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

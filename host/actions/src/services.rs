@@ -40,11 +40,11 @@ fn inside(tenant: &Tenant, name: &str) -> String {
 pub(crate) struct ServiceHost {
     context: InstanceContext,
     locks: Locks,
-    held: Mutex<Held>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Held {
+struct State {
     /// By their names inside the daemon.
     declared: BTreeMap<String, Arc<Declared>>,
     /// The running services by place.
@@ -58,18 +58,18 @@ impl ServiceHost {
         Self {
             context,
             locks: Locks::default(),
-            held: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
     /// Whether a tenant may declare a service of this name.
     pub(crate) fn has_room(&self, tenant: &Tenant, name: &str, tenants: usize) -> bool {
         let own_max = TENANT_SERVICES_MAX.min(SERVICES_MAX / tenants.max(1));
-        let held = self.lock();
-        let declared = held.declared.values();
+        let state = self.lock();
+        let declared = state.declared.values();
         let own = declared.filter(|declared| declared.tenant == tenant.name());
-        held.declared.contains_key(&inside(tenant, name))
-            || (own.count() < own_max && held.declared.len() < SERVICES_MAX)
+        state.declared.contains_key(&inside(tenant, name))
+            || (own.count() < own_max && state.declared.len() < SERVICES_MAX)
     }
 
     /// Declares a tenant's service. It replaces the tenant's service with that name when that is
@@ -87,8 +87,8 @@ impl ServiceHost {
 
     /// The declaration of a tenant's service.
     pub(crate) fn declared(&self, tenant: &str, name: &str) -> Option<ServiceSpec> {
-        let held = self.lock();
-        let declared = held.declared.get(&inside(&Tenant::new(tenant), name))?;
+        let state = self.lock();
+        let declared = state.declared.get(&inside(&Tenant::new(tenant), name))?;
         Some(declared.spec.clone())
     }
 
@@ -122,9 +122,9 @@ impl ServiceHost {
             return Err(format!("{name} did not get ready: {cause}{more}"));
         }
         let server = instance.server();
-        let mut held = self.lock();
-        held.known.insert(key);
-        held.instances.insert(place, instance);
+        let mut state = self.lock();
+        state.known.insert(key);
+        state.instances.insert(place, instance);
         Ok(server)
     }
 
@@ -138,14 +138,14 @@ impl ServiceHost {
         self.evict(&place).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address of a service that is loaded and has the current declaration.
     fn serving(&self, declared: &Declared, place: &Place) -> Option<Server> {
-        let held = self.lock();
-        let instance = held.instances.get(place)?;
+        let state = self.lock();
+        let instance = state.instances.get(place)?;
         let is_it = *instance.declared == *declared && !instance.has_ended();
         is_it.then(|| instance.server())
     }
@@ -154,10 +154,10 @@ impl ServiceHost {
     async fn evict(&self, place: &Place) -> Result<(), String> {
         loop {
             let next = {
-                let mut held = self.lock();
-                let mut overlapping = held.instances.keys().filter(|at| at.overlaps(place));
+                let mut state = self.lock();
+                let mut overlapping = state.instances.keys().filter(|at| at.overlaps(place));
                 let at = overlapping.next().cloned();
-                at.and_then(|at| held.instances.remove_entry(&at))
+                at.and_then(|at| state.instances.remove_entry(&at))
             };
             let Some((at, mut instance)) = next else {
                 return Ok(());

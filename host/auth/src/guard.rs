@@ -2,7 +2,7 @@
 
 use super::credentials::{self, Credential, TENANT_HEADER};
 use super::oidc::Pending;
-use super::permissions::{Found, Needs, Permissions, Route};
+use super::permissions::{Needs, Permissions, Route, RouteMatch};
 use super::principal::Principal;
 use super::scope::Scope;
 use super::{Auth, now_us, secret};
@@ -58,9 +58,9 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
         return next.run(request).await;
     };
     let route = match guard.permissions.find(request.method(), path.as_str()) {
-        Found::Route(route) => route,
-        Found::OtherMethods => return wrong_method(request.method(), request.uri()),
-        Found::Nothing => {
+        RouteMatch::Route(route) => route,
+        RouteMatch::OtherMethods => return wrong_method(request.method(), request.uri()),
+        RouteMatch::Nothing => {
             let message = format!("{} is never served", path.as_str());
             return error_response(&ErrorBody::new(ErrorCode::Forbidden, message));
         }

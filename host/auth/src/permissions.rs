@@ -59,7 +59,7 @@ pub struct Permissions {
 
 /// The table's entry for a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'t> {
+pub enum RouteMatch<'t> {
     /// The route.
     Route(&'t Route),
     /// The path has other methods.
@@ -79,9 +79,9 @@ impl Permissions {
     }
 
     /// Looks up a request; `path` is the one that the router matched.
-    pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
+    pub fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
         let Some(routes) = self.by_path.get(path) else {
-            return Found::Nothing;
+            return RouteMatch::Nothing;
         };
         // The router answers HEAD as GET.
         let method = if method == Method::HEAD {
@@ -93,7 +93,7 @@ impl Permissions {
         routes
             .iter()
             .find(fits)
-            .map_or(Found::OtherMethods, Found::Route)
+            .map_or(RouteMatch::OtherMethods, RouteMatch::Route)
     }
 }
 
@@ -119,15 +119,15 @@ mod tests {
             route(None, "/v1/models", RUN),
         ]);
         let needs = |method, path| match table.find(&method, path) {
-            Found::Route(route) => Some(route.needs),
-            Found::OtherMethods | Found::Nothing => None,
+            RouteMatch::Route(route) => Some(route.needs),
+            RouteMatch::OtherMethods | RouteMatch::Nothing => None,
         };
         assert_eq!(needs(Method::HEAD, "/health"), Some(Needs::Nothing));
         assert_eq!(needs(Method::GET, "/v1/models"), Some(VIEW));
         assert_eq!(needs(Method::PATCH, "/v1/models"), Some(RUN));
         let found = table.find(&Method::PATCH, "/health");
-        assert!(matches!(found, Found::OtherMethods));
+        assert!(matches!(found, RouteMatch::OtherMethods));
         let found = table.find(&Method::GET, "/nowhere");
-        assert!(matches!(found, Found::Nothing));
+        assert!(matches!(found, RouteMatch::Nothing));
     }
 }

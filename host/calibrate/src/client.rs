@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use treadle_core::Capacity;
+use treadle_core::memory::Capacity;
 use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 

@@ -164,7 +164,7 @@ struct Lane {
     next: Arc<AtomicUsize>,
 }
 
-struct Done {
+struct ProgramRun {
     number: usize,
     program: Program,
     steps_us: Vec<f64>,
@@ -172,7 +172,7 @@ struct Done {
 }
 
 impl Lane {
-    async fn run(self) -> Result<Vec<Done>, CalibrateError> {
+    async fn run(self) -> Result<Vec<ProgramRun>, CalibrateError> {
         let mut all = Vec::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +183,11 @@ impl Lane {
         }
     }
 
-    async fn program(&self, number: usize, program: &Program) -> Result<Done, CalibrateError> {
+    async fn program(
+        &self,
+        number: usize,
+        program: &Program,
+    ) -> Result<ProgramRun, CalibrateError> {
         let mut prompts = Prompts::fresh();
         let mut prompt = Vec::new();
         let mut steps = Vec::new();
@@ -212,7 +216,7 @@ impl Lane {
             }
         }
         let program = Program { steps };
-        Ok(Done {
+        Ok(ProgramRun {
             number,
             program,
             steps_us,

@@ -11,17 +11,17 @@
 //!
 //! The driver passes events in order with the time at which they are handled, drains the commands
 //! after each, and sends [`DaemonEvent::TimerFired`] when [`Core::next_deadline`] has passed.
-//! Questions to a policy leave as [`ProgramCommand::AskPolicy`]; answers return as
-//! [`ProgramEvent::PolicyAnswered`]. The same events at the same times give the same state, byte
+//! Questions to a policy leave as [`programs::ProgramCommand::AskPolicy`]; answers return as
+//! [`programs::ProgramEvent::PolicyAnswered`]. The same events at the same times give the same state, byte
 //! for byte.
 //!
 //! This crate has no clocks, threads, sockets, logs, HTTP, storage or WebAssembly, and iterates
 //! over nothing unordered.
 //!
 //! ```
-//! use treadle_core::{
-//!     Capacity, Command, Core, CoreConfig, ProgramCommand, ProgramEvent, StepArrival,
-//! };
+//! use treadle_core::memory::Capacity;
+//! use treadle_core::programs::{ProgramCommand, ProgramEvent, StepArrival};
+//! use treadle_core::{Command, Core, CoreConfig};
 //! use treadle_model::{EngineKind, StepId, Timestamp, WorkerId};
 //!
 //! let mut core = Core::new(CoreConfig::default());
@@ -30,6 +30,7 @@
 //!     url: "http://127.0.0.1:8000".into(),
 //!     engine: EngineKind::Vllm,
 //!     capacity: Capacity { tokens: Some(100_000), ..Capacity::default() },
+//!     role: None,
 //! }.into());
 //! core.handle(Timestamp(5), &ProgramEvent::StepArrived(StepArrival {
 //!     step: StepId(1),
@@ -64,14 +65,7 @@ mod state;
 
 pub use captured::{CapturedVersion, ServedVersions, UnknownVersion, VersionBounds};
 pub use command::Command;
-pub use estimates::NEVER;
 pub use event::{Event, Origin};
-pub use memory::{Capacity, PrefixSegment};
-pub use programs::{
-    About, Attribution, CacheAction, CacheLocation, CacheTotals, CostEstimates, Parent,
-    PolicyAnswer, ProgramColumns, ProgramCommand, ProgramEvent, PromptText, Purpose, Question,
-    Refusal, RefusedStep, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
-};
 pub use publish::PublishError;
 pub use state::State;
 pub use treadle_actions_machine as actions;
@@ -83,7 +77,7 @@ pub use treadle_weights_machine as weights;
 
 use actions::{ActionError, ActionSpec, Actions, Admission, ProgramsView};
 use bindings::{BindingMachine, Bindings};
-use programs::{Decision, Programs, Worker};
+use programs::{Decision, Programs, RunningUse, StepArrival, Worker};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use training::{Training, TrainingError, TrainingEvent};

@@ -6,7 +6,8 @@ use super::daemon::AckTo;
 use super::gateway::{Answer, Exchange};
 use super::plan::{AgentPlan, Turn};
 use super::schedule::FaultKind;
-use treadle_core::{Event, ProgramEvent, PromptText, StepArrival};
+use treadle_core::Event;
+use treadle_core::programs::{ProgramEvent, PromptText, StepArrival};
 use treadle_model::StepId;
 
 /// Maximum pause before a retry.

@@ -5,8 +5,10 @@ use super::calendar::{Progress, ScheduledEvent};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
 use super::schedule::FaultKind;
+use treadle_core::Event;
+use treadle_core::memory::Capacity;
 use treadle_core::programs::WorkerState;
-use treadle_core::{Capacity, Event, ProgramEvent, StepFailure, StepTokens};
+use treadle_core::programs::{ProgramEvent, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 
 /// Tokens between progress reports.

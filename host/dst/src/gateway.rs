@@ -9,7 +9,8 @@ use super::daemon::AckTo;
 use super::remote::Remote;
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
-use treadle_core::{Event, ProgramEvent, Refusal, StepFailure};
+use treadle_core::Event;
+use treadle_core::programs::{ProgramEvent, Refusal, StepFailure};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{StepId, WorkerId};
 use treadle_scheduler::link::{FromGateway, ToGateway};
@@ -230,7 +231,7 @@ impl Simulation {
                 return self.request(gateway, step, worker, slot);
             }
             Instruction::Refuse(refusal) => return self.turn_away(gateway, step, &refusal),
-            Instruction::Abort(_) => self.abort(gateway, step),
+            Instruction::Abort(_) | Instruction::Cut => self.abort(gateway, step),
             Instruction::Preempt => self.interrupt(gateway, step),
             Instruction::Forget | Instruction::RefuseLive { .. } => self.give_up(gateway, step),
         }

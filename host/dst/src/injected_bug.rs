@@ -5,9 +5,8 @@ mod tampering;
 
 use tampering::{forget_state, miscount_waiting, reverse_run_queues, tamper_with_ledger};
 use treadle_core::programs::{Because, Decision, DecisionKind, Program, Worker, WorkerState};
-use treadle_core::{
-    Command, Core, CoreConfig, Event, ProgramCommand, ProgramEvent, State, programs,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
+use treadle_core::{Command, Core, CoreConfig, Event, State, programs};
 use treadle_model::{PolicyRef, Span, StepId, WorkerId};
 
 macro_rules! injected_bugs {

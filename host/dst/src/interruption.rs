@@ -2,7 +2,8 @@
 //! is dispatched again; or it can't, and the step runs to its end.
 
 use super::Simulation;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::StepId;
 
 impl Simulation {

@@ -48,7 +48,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 use transfers::TransferExecutor;
-use treadle_core::{DaemonEvent, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, Stream, Trace, broken};
 use treadle_policy::native::NativeEviction;
 

@@ -4,9 +4,9 @@ use super::action_plans::{self, ActionsPlan};
 use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, TransferProfile};
 use super::{LIVENESS_US_MAX, Options};
-use treadle_core::{
-    ActionsConfig, Capacity, CoreConfig, KvConfig, Mode, Parent, PrefixSegment, RolloutConfig,
-};
+use treadle_core::memory::{Capacity, PrefixSegment};
+use treadle_core::programs::Parent;
+use treadle_core::{ActionsConfig, CoreConfig, KvConfig, Mode, RolloutConfig};
 use treadle_dst_outcome::Stream;
 use treadle_model::{EngineKind, Span};
 

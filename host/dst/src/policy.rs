@@ -4,9 +4,10 @@ use super::Simulation;
 use super::schedule::FaultKind;
 use std::collections::VecDeque;
 use treadle_core::bindings::BindingEvent;
-use treadle_core::{
-    Attribution, CacheAction, Core, Event, PolicyAnswer, ProgramEvent, Purpose, Question,
+use treadle_core::programs::{
+    Attribution, CacheAction, PolicyAnswer, ProgramEvent, Purpose, Question,
 };
+use treadle_core::{Core, Event};
 use treadle_dst_outcome::Stream;
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
 use treadle_policy::evaluator::Changed;

@@ -4,8 +4,10 @@ use super::Simulation;
 use super::calendar::ScheduledEvent;
 use super::daemon::AckTo;
 use super::schedule::FaultKind;
+use treadle_core::Event;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::{Health, WorkerState};
-use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_dst_outcome::Checked;
 use treadle_model::WorkerId;
 
@@ -30,6 +32,7 @@ impl Simulation {
                 } else {
                     Capacity::default()
                 },
+                role: None,
             })
         } else {
             Event::Program(ProgramEvent::WorkerRemoved { worker })

@@ -1,8 +1,9 @@
 //! An endpoint: its path, required permission, handler, errors and documentation. The router, the
 //! guard's table and the OpenAPI document are built from endpoints.
 
-use crate::about::{
-    ACTION_BYTES_MAX, About, CONTROL_BYTES_MAX, Length, SAMPLE_BYTES_MAX, WEIGHTS_CALL_BYTES_MAX,
+use crate::description::{
+    ACTION_BYTES_MAX, CONTROL_BYTES_MAX, EndpointDescription, Length, SAMPLE_BYTES_MAX,
+    WEIGHTS_CALL_BYTES_MAX,
 };
 use crate::signature::{Signature, in_path};
 use axum::Router;
@@ -19,7 +20,7 @@ use utoipa::openapi::{Content, RefOr, Response};
 
 /// An endpoint whose handler has the state `S`.
 pub struct Endpoint<S> {
-    about: About,
+    description: EndpointDescription,
     handler: MethodRouter<S>,
     around: Option<Around<S>>,
 }
@@ -38,7 +39,7 @@ macro_rules! methods {
         {
             let router = on(MethodFilter::$method, handler);
             let mut endpoint = bare(Some(Method::$method), path, needs, router);
-            H::describe(&mut endpoint.about);
+            H::describe(&mut endpoint.description);
             endpoint
         }
     )*};
@@ -73,7 +74,7 @@ where
         None => any(handler),
     };
     let mut endpoint = bare(method, path, needs, router);
-    endpoint.about.length = Length::Relayed;
+    endpoint.description.length = Length::Relayed;
     endpoint
 }
 
@@ -86,9 +87,9 @@ fn bare<S>(
     let operation = OperationBuilder::new()
         .parameters(Some(in_path(path)))
         .build();
-    let about = About::new(method, path, needs, operation);
+    let description = EndpointDescription::new(method, path, needs, operation);
     Endpoint {
-        about,
+        description,
         handler,
         around: None,
     }
@@ -97,91 +98,92 @@ fn bare<S>(
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     /// Sets its summary, one sentence.
     pub fn summary(mut self, summary: &str) -> Self {
-        self.about.operation.summary = Some(summary.to_owned());
+        self.description.operation.summary = Some(summary.to_owned());
         self
     }
 
     /// Sets its description, beyond the summary.
     pub fn details(mut self, details: &str) -> Self {
-        self.about.operation.description = Some(details.to_owned());
+        self.description.operation.description = Some(details.to_owned());
         self
     }
 
     /// Adds errors beside those of the guard and of its parameters.
     pub fn fails(mut self, codes: &[ErrorCode]) -> Self {
-        self.about.errors.extend(codes);
+        self.description.errors.extend(codes);
         self
     }
 
     /// Adds a JSON response that its signature does not imply.
     pub fn answers<T: ToSchema>(mut self, status: u16, what: &str) -> Self {
-        self.about.answers::<T>(status, what);
+        self.description.answers::<T>(status, what);
         self
     }
 
     /// Adds a response that is not JSON.
     pub fn answers_as(mut self, kind: &str, what: &str) -> Self {
-        self.about.add_answer("200", kind, what, None);
+        self.description.add_answer("200", kind, what, None);
         self
     }
 
     /// Adds a response without a body.
     pub fn answers_nothing(mut self, status: u16, what: &str) -> Self {
-        self.about.answers_nothing(status, what);
+        self.description.answers_nothing(status, what);
         self
     }
 
     /// The engine's response is relayed, with any status.
     pub fn answers_as_the_engine(mut self) -> Self {
         let what = "The engine's response.";
-        self.about.add_answer("200", "application/json", what, None);
+        self.description
+            .add_answer("200", "application/json", what, None);
         // Of any kind, or empty.
         let refused = Response::new("The engine's error response.");
-        let responses = &mut self.about.operation.responses.responses;
+        let responses = &mut self.description.operation.responses.responses;
         responses.insert("default".to_owned(), RefOr::T(refused));
         self
     }
 
     /// Sets a JSON body that its signature does not imply.
     pub fn takes<T: ToSchema>(mut self) -> Self {
-        self.about.takes::<T>();
+        self.description.takes::<T>();
         self
     }
 
     /// Its body is an uploaded policy.
     pub fn takes_upload(mut self) -> Self {
-        self.about.length = Length::Upload;
+        self.description.length = Length::Upload;
         let mut body = RequestBody::new();
         for kind in ["application/wasm", "multipart/form-data"] {
             body.content.insert(kind.to_owned(), Content::default());
         }
         body.description =
             Some("The component, as the raw body or as a file of a form.".to_owned());
-        self.about.operation.request_body = Some(body);
+        self.description.operation.request_body = Some(body);
         self.fails(&[ErrorCode::BodyTooLarge])
     }
 
     /// Its body may be as large as that of an action.
     pub fn takes_action(mut self) -> Self {
-        self.about.length = Length::Action;
+        self.description.length = Length::Action;
         self
     }
 
     /// Its body may be as large as a sample.
     pub fn takes_sample(mut self) -> Self {
-        self.about.length = Length::Sample;
+        self.description.length = Length::Sample;
         self
     }
 
     /// Its body is a call of a trainer to engines; the response is sent when they have answered.
     pub fn takes_weights(mut self) -> Self {
-        self.about.length = Length::Weights;
+        self.description.length = Length::Weights;
         self
     }
 
     /// Its body is a command; the response is sent when the command exits.
     pub fn takes_command(mut self) -> Self {
-        self.about.length = Length::Command;
+        self.description.length = Length::Command;
         self
     }
 
@@ -192,8 +194,8 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     }
 
     /// Its description, for the document and the guard.
-    pub fn into_about(self) -> About {
-        self.about
+    pub fn into_description(self) -> EndpointDescription {
+        self.description
     }
 }
 
@@ -205,11 +207,11 @@ where
     let upload_bytes_max = upload_bytes_max.saturating_add(CONTROL_BYTES_MAX);
     let mut router = Router::new();
     for endpoint in endpoints {
-        let (about, mut handler) = (endpoint.about, endpoint.handler);
+        let (description, mut handler) = (endpoint.description, endpoint.handler);
         if let Some(around) = endpoint.around {
             handler = around(&state, handler);
         }
-        handler = match about.length {
+        handler = match description.length {
             Length::Control => handler.layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX)),
             Length::Action | Length::Command => {
                 handler.layer(DefaultBodyLimit::max(ACTION_BYTES_MAX))
@@ -219,7 +221,7 @@ where
             Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
             Length::Relayed => handler,
         };
-        router = router.route(about.path(), handler);
+        router = router.route(description.path(), handler);
     }
     router.with_state(state)
 }

@@ -9,10 +9,10 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
-mod about;
 pub mod arguments;
+mod description;
 mod endpoint;
 pub mod signature;
 
-pub use about::{ACTION_BYTES_MAX, About, WEIGHTS_CALL_BYTES_MAX};
+pub use description::{ACTION_BYTES_MAX, EndpointDescription, WEIGHTS_CALL_BYTES_MAX};
 pub use endpoint::{Endpoint, delete, get, patch, post, put, relayed, router};

@@ -1,8 +1,8 @@
 //! Derives an endpoint's OpenAPI description from its handler's parameters and result, so that the
 //! document can't differ from the code.
 
-use crate::about::About;
 use crate::arguments::{Body, InPath, LastInPath, Query, Raw, Verbatim};
+use crate::description::EndpointDescription;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Json, Redirect, Response};
@@ -66,7 +66,7 @@ impl<T: Serialize> IntoResponse for Accepted<T> {
 /// A parameter of a handler.
 pub trait Takes {
     /// Adds the parameter to the description.
-    fn describe(_: &mut About) {}
+    fn describe(_: &mut EndpointDescription) {}
 }
 
 impl<S> Takes for State<S> {}
@@ -78,43 +78,43 @@ impl<T> Takes for Option<axum::Extension<T>> {}
 
 /// Path parameters are derived from the path.
 impl<T> Takes for InPath<T> {
-    fn describe(about: &mut About) {
-        about.errors.insert(ErrorCode::InvalidField);
+    fn describe(description: &mut EndpointDescription) {
+        description.errors.insert(ErrorCode::InvalidField);
     }
 }
 
 impl<T> Takes for LastInPath<T> {
-    fn describe(about: &mut About) {
-        about.errors.insert(ErrorCode::InvalidField);
+    fn describe(description: &mut EndpointDescription) {
+        description.errors.insert(ErrorCode::InvalidField);
     }
 }
 
 /// The endpoint describes its body itself.
 impl Takes for Raw {
-    fn describe(about: &mut About) {
-        about
+    fn describe(description: &mut EndpointDescription) {
+        description
             .errors
             .extend([ErrorCode::InvalidJson, ErrorCode::BodyTooLarge]);
     }
 }
 
 impl<T: IntoParams> Takes for Query<T> {
-    fn describe(about: &mut About) {
-        about.parameters(T::into_params(|| Some(ParameterIn::Query)));
-        about.errors.insert(ErrorCode::InvalidField);
+    fn describe(description: &mut EndpointDescription) {
+        description.parameters(T::into_params(|| Some(ParameterIn::Query)));
+        description.errors.insert(ErrorCode::InvalidField);
     }
 }
 
 impl<T: ToSchema> Takes for Verbatim<T> {
-    fn describe(about: &mut About) {
-        Body::<T>::describe(about);
+    fn describe(description: &mut EndpointDescription) {
+        Body::<T>::describe(description);
     }
 }
 
 impl<T: ToSchema> Takes for Body<T> {
-    fn describe(about: &mut About) {
-        about.takes::<T>();
-        about.errors.extend([
+    fn describe(description: &mut EndpointDescription) {
+        description.takes::<T>();
+        description.errors.extend([
             ErrorCode::InvalidJson,
             ErrorCode::BodyNotObject,
             ErrorCode::InvalidField,
@@ -127,52 +127,52 @@ impl<T: ToSchema> Takes for Body<T> {
 /// A result of a handler.
 pub trait Gives {
     /// Adds the response to the description.
-    fn describe(_: &mut About) {}
+    fn describe(_: &mut EndpointDescription) {}
 }
 
 /// The endpoint describes its responses itself.
 impl Gives for Response {}
 
 impl<T: ToSchema> Gives for Json<T> {
-    fn describe(about: &mut About) {
-        about.answers::<T>(200, "The answer.");
+    fn describe(description: &mut EndpointDescription) {
+        description.answers::<T>(200, "The answer.");
     }
 }
 
 impl<T: ToSchema> Gives for WithCookie<T> {
-    fn describe(about: &mut About) {
-        Json::<T>::describe(about);
+    fn describe(description: &mut EndpointDescription) {
+        Json::<T>::describe(description);
     }
 }
 
 impl Gives for SeeOther {
-    fn describe(about: &mut About) {
-        about.answers_nothing(303, "The browser is redirected.");
+    fn describe(description: &mut EndpointDescription) {
+        description.answers_nothing(303, "The browser is redirected.");
     }
 }
 
 impl<T: ToSchema> Gives for Created<T> {
-    fn describe(about: &mut About) {
-        about.answers::<T>(201, "Created.");
+    fn describe(description: &mut EndpointDescription) {
+        description.answers::<T>(201, "Created.");
     }
 }
 
 impl<T: ToSchema> Gives for Accepted<T> {
-    fn describe(about: &mut About) {
-        about.answers::<T>(202, "Accepted.");
+    fn describe(description: &mut EndpointDescription) {
+        description.answers::<T>(202, "Accepted.");
     }
 }
 
 impl<G: Gives> Gives for Result<G, Response> {
-    fn describe(about: &mut About) {
-        G::describe(about);
+    fn describe(description: &mut EndpointDescription) {
+        G::describe(description);
     }
 }
 
 /// A handler with the parameters `A`.
 pub trait Signature<A> {
     /// Adds its parameters and its result to the description.
-    fn describe(about: &mut About);
+    fn describe(description: &mut EndpointDescription);
 }
 
 macro_rules! signatures {
@@ -184,10 +184,10 @@ macro_rules! signatures {
             R::Output: Gives,
             $($parameter: Takes),*
         {
-            fn describe(about: &mut About) {
-                $($parameter::describe(about);)*
-                R::Output::describe(about);
-                about.operation.operation_id = Some(name_of::<F>());
+            fn describe(description: &mut EndpointDescription) {
+                $($parameter::describe(description);)*
+                R::Output::describe(description);
+                description.operation.operation_id = Some(name_of::<F>());
             }
         }
     )*};

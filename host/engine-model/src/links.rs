@@ -164,7 +164,7 @@ struct Link {
 
 /// A completed transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CompletedTransfer {
     /// The transfer's id.
     pub id: TransferId,
     /// Time of completion, in microseconds.
@@ -259,13 +259,13 @@ impl Links {
     }
 
     /// Advances time and appends the transfers that end by then, in order of time, then of id.
-    pub fn advance(&mut self, until_us: u64, done: &mut Vec<Done>) {
+    pub fn advance(&mut self, until_us: u64, done: &mut Vec<CompletedTransfer>) {
         while let Some(at_us) = self.next_us.filter(|at_us| *at_us <= until_us) {
             self.progress(at_us);
             self.transfers.retain(|id, transfer| {
                 let ends = transfer.left == 0;
                 if ends {
-                    done.push(Done { id: *id, at_us });
+                    done.push(CompletedTransfer { id: *id, at_us });
                 }
                 !ends
             });

@@ -54,19 +54,19 @@ impl<const N: usize> InUse<N> {
     /// Bytes that are in use until the last copy of them is dropped.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held {
+        Bytes::from_owner(CountedBytes {
             bytes,
             _in_use: self,
         })
     }
 }
 
-struct Held<const N: usize> {
+struct CountedBytes<const N: usize> {
     bytes: Bytes,
     _in_use: InUse<N>,
 }
 
-impl<const N: usize> AsRef<[u8]> for Held<N> {
+impl<const N: usize> AsRef<[u8]> for CountedBytes<N> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -14,7 +14,7 @@ use treadle_sandbox::{End, Order, SandboxError, Started, random_name};
 
 use crate::client::{Failure, short};
 use crate::connection::Connection;
-use crate::exec::{self, Told, in_short, told};
+use crate::exec::{self, ExecEnd, exec_end, in_short};
 use crate::fate::Ending;
 use crate::ready_pod::{Command, ReadyPod};
 use crate::script::{self, NOT_STARTED, STARTED};
@@ -133,10 +133,10 @@ async fn begin(
     }
     // The command was not started: the shell, or the container runtime, reports why.
     let errors = in_short(begun.stderr).await;
-    let why = match told(begun.status.await.ok()) {
-        Told::Unknown => return Err(SandboxError::Gone),
-        Told::Failed(why) => why,
-        Told::Exited(code) => format!("its shell exited with {code}"),
+    let why = match exec_end(begun.status.await.ok()) {
+        ExecEnd::Unknown => return Err(SandboxError::Gone),
+        ExecEnd::Failed(why) => why,
+        ExecEnd::Exited(code) => format!("its shell exited with {code}"),
     };
     let told = format!("{why} {line} {errors}");
     if told.contains("\"sh\"") || told.contains("setpriv") {
@@ -166,7 +166,7 @@ struct Streams {
 }
 
 /// Forwards streams until the command or its pod has ended.
-async fn follow(pod: &ReadyPod, begun: Connection, streams: Streams) -> Told {
+async fn follow(pod: &ReadyPod, begun: Connection, streams: Streams) -> ExecEnd {
     let Streams {
         input,
         mut output,
@@ -191,16 +191,16 @@ async fn follow(pod: &ReadyPod, begun: Connection, streams: Streams) -> Told {
             pass(&mut stdout, &mut output),
             pass(&mut stderr, &mut errors)
         );
-        told(status.await.ok())
+        exec_end(status.await.ok())
     };
     tokio::pin!(taking);
     tokio::select! {
         told = &mut taking => told,
-        () = sending => Told::Unknown,
+        () = sending => ExecEnd::Unknown,
         _ = pod.ending() => {
             // Its last output may still be in transit.
             let _ = tokio::time::timeout(LAST_WORDS_MAX, taking).await;
-            Told::Unknown
+            ExecEnd::Unknown
         }
     }
 }
@@ -218,14 +218,14 @@ async fn ended_soon(pod: &ReadyPod) -> Option<Ending> {
 
 /// The end of a command by its exit status. A signal can't be distinguished from the exit code that
 /// represents it, unless treadle sent it.
-async fn meant(pod: &ReadyPod, told: Told, id: u64) -> End {
+async fn meant(pod: &ReadyPod, told: ExecEnd, id: u64) -> End {
     let code = match told {
-        Told::Exited(code) => code,
-        Told::Failed(why) => {
+        ExecEnd::Exited(code) => code,
+        ExecEnd::Failed(why) => {
             tracing::warn!(pod = %pod.name, %why, "the end of a command is unknown");
             return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end);
         }
-        Told::Unknown => return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end),
+        ExecEnd::Unknown => return ended_soon(pod).await.map_or(End::Gone, |ending| ending.end),
     };
     let signal = code - SIGNALLED;
     if pod.was_sent(id, signal) {

@@ -25,10 +25,10 @@ const REMEDY: &str = "move it in parts, with a command such as `split -b 128M`";
 
 /// All copies.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(Mutex<Held>);
+pub(crate) struct Copies(Mutex<OpenCopies>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct OpenCopies {
     /// The second handles.
     copies: Vec<File>,
     /// Their size, and when it was measured.
@@ -36,7 +36,7 @@ struct Held {
 }
 
 impl Copies {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, OpenCopies> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl Copies {
     }
 }
 
-impl Held {
+impl OpenCopies {
     fn left(&mut self) -> u64 {
         let fresh = self.measured.filter(|(_, at)| at.elapsed() < PERIOD);
         let taken = fresh.map_or_else(|| self.measure(), |(taken, _)| taken);

@@ -21,7 +21,7 @@ const ERRORS_BYTES_MAX: u64 = 4 << 10;
 
 /// The result of a script.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct ScriptResult {
     /// Its exit status.
     pub(crate) code: i32,
     /// Its error output, shortened.
@@ -30,7 +30,7 @@ pub(crate) struct Done {
 
 /// The end of an `exec`, as reported by the API server.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum ExecEnd {
     /// It exited with a status.
     Exited(i32),
     /// It did not run to its end, for this reason.
@@ -40,12 +40,12 @@ pub(crate) enum Told {
 }
 
 /// The meaning of the status of an `exec`.
-pub(crate) fn told(status: Option<Status>) -> Told {
+pub(crate) fn exec_end(status: Option<Status>) -> ExecEnd {
     let Some(status) = status else {
-        return Told::Unknown;
+        return ExecEnd::Unknown;
     };
     if status.status.as_deref() == Some("Success") {
-        return Told::Exited(0);
+        return ExecEnd::Exited(0);
     }
     let causes = status
         .details
@@ -58,8 +58,8 @@ pub(crate) fn told(status: Option<Status>) -> Told {
         .next()
         .and_then(|cause| cause.message?.trim().parse().ok());
     match code.filter(|_| status.reason.as_deref() == Some("NonZeroExitCode")) {
-        Some(code) => Told::Exited(code),
-        None => Told::Failed(short(&status.message.unwrap_or_default())),
+        Some(code) => ExecEnd::Exited(code),
+        None => ExecEnd::Failed(short(&status.message.unwrap_or_default())),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn run(
     output: impl AsyncWrite + Send + Unpin,
     output_max: u64,
     max: Duration,
-) -> io::Result<Done> {
+) -> io::Result<ScriptResult> {
     let carried = carry(api, pod, text, input, output, output_max);
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the pod did not answer in time");
     tokio::time::timeout(max, carried).await.map_err(late)?
@@ -103,7 +103,7 @@ async fn carry(
     input: Option<File>,
     mut output: impl AsyncWrite + Send + Unpin,
     output_max: u64,
-) -> io::Result<Done> {
+) -> io::Result<ScriptResult> {
     // Scripts know how many bytes to read, so the input is not closed.
     let begun = begin(api, pod, text, false).await;
     let Connection {
@@ -127,10 +127,10 @@ async fn carry(
     let ((), taken, errors) = tokio::join!(sending, taking, in_short(stderr));
     taken?;
     let ended = status.await.ok();
-    match told(ended) {
-        Told::Exited(code) => Ok(Done { code, errors }),
-        Told::Unknown => Err(io::Error::other(Failure::Broken.to_string())),
-        Told::Failed(why) => Err(io::Error::other(
+    match exec_end(ended) {
+        ExecEnd::Exited(code) => Ok(ScriptResult { code, errors }),
+        ExecEnd::Unknown => Err(io::Error::other(Failure::Broken.to_string())),
+        ExecEnd::Failed(why) => Err(io::Error::other(
             format!("{why} {errors}").trim().to_owned(),
         )),
     }
@@ -154,23 +154,23 @@ mod tests {
 
     #[test]
     fn the_end_of_an_exec_is_read_from_its_status() {
-        let of = |status| told(serde_json::from_value(status).expect("a status"));
-        assert_eq!(of(json!({"status": "Success"})), Told::Exited(0));
+        let of = |status| exec_end(serde_json::from_value(status).expect("a status"));
+        assert_eq!(of(json!({"status": "Success"})), ExecEnd::Exited(0));
         let exited = |reason: &str, code: &str| {
             json!({
                 "status": "Failure", "reason": reason, "message": "m",
                 "details": {"causes": [{"reason": "ExitCode", "message": code}]},
             })
         };
-        assert_eq!(of(exited("NonZeroExitCode", "7")), Told::Exited(7));
+        assert_eq!(of(exited("NonZeroExitCode", "7")), ExecEnd::Exited(7));
         assert_eq!(
             of(exited("NonZeroExitCode", "x")),
-            Told::Failed("m".to_owned())
+            ExecEnd::Failed("m".to_owned())
         );
         assert_eq!(
             of(exited("InternalError", "7")),
-            Told::Failed("m".to_owned())
+            ExecEnd::Failed("m".to_owned())
         );
-        assert_eq!(told(None), Told::Unknown);
+        assert_eq!(exec_end(None), ExecEnd::Unknown);
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use treadle_sandbox::{Entry, FileKind, UserIds};
 
 use crate::copies::{COPY_BYTES_MAX, too_long};
-use crate::exec::{self, Done};
+use crate::exec::{self, ScriptResult};
 use crate::ready_pod::ReadyPod;
 use crate::script::quoted;
 
@@ -77,7 +77,7 @@ async fn carried(
 }
 
 /// The error of a failed script.
-fn failed(done: &Done) -> io::Error {
+fn failed(done: &ScriptResult) -> io::Error {
     let told = &done.errors;
     let known = [
         ("Permission denied", io::ErrorKind::PermissionDenied),

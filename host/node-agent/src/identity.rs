@@ -20,7 +20,7 @@ pub(super) struct Identity {
 
 /// The stored identity.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredIdentity {
     mark: String,
     #[serde(default)]
     cordoned: bool,
@@ -31,9 +31,9 @@ impl Identity {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         treadle_trust::private_folder(folder)?;
         let file = folder.join("node.json");
-        let kept = match std::fs::read(&file) {
+        let stored = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => StoredIdentity {
                 mark: random_name(MARK_CHARS)?,
                 cordoned: false,
             },
@@ -42,20 +42,20 @@ impl Identity {
         let identity = Self {
             file,
             run: random_name(RUN_CHARS)?,
-            cordoned: Mutex::new(kept.cordoned),
-            mark: kept.mark,
+            cordoned: Mutex::new(stored.cordoned),
+            mark: stored.mark,
         };
-        identity.keep(kept.cordoned)?;
+        identity.keep(stored.cordoned)?;
         Ok(identity)
     }
 
     fn keep(&self, cordoned: bool) -> io::Result<()> {
         let partial = self.file.with_extension("partial");
-        let kept = Kept {
+        let stored = StoredIdentity {
             mark: self.mark.clone(),
             cordoned,
         };
-        std::fs::write(&partial, serde_json::to_vec(&kept)?)?;
+        std::fs::write(&partial, serde_json::to_vec(&stored)?)?;
         std::fs::File::open(&partial)?.sync_all()?;
         std::fs::rename(&partial, &self.file)
     }

@@ -5,7 +5,7 @@ use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
 use crate::columns::ENDED_COLUMN;
-use crate::evaluator::{BoundPolicy, Change, Changed, KeptState, Notice, PolicyEvaluator, Scope};
+use crate::evaluator::{BoundPolicy, Change, Changed, Notice, PolicyEvaluator, PolicyState, Scope};
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -64,7 +64,7 @@ impl BackgroundEvaluator {
     }
 
     /// The state of the bound policies, to be stored.
-    pub fn states(&self) -> Vec<KeptState> {
+    pub fn states(&self) -> Vec<PolicyState> {
         let now_ms = self.now_ms();
         lock(&self.evaluator).states(now_ms)
     }

@@ -2,8 +2,9 @@
 //! questions here too, so that a policy sees the same in both.
 
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::Core;
+use treadle_core::programs::ProgramColumns;
 use treadle_core::programs::{Program, StepState, score_of};
-use treadle_core::{Core, ProgramColumns};
 use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId, endpoint_of};
 use treadle_plugin::{
     AssignColumns, MigrateColumns, NO_CLASS, NO_GROUP, NOWHERE, PreemptColumns, QueueColumns,

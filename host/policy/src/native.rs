@@ -2,7 +2,7 @@
 //! and the simulator.
 
 use thunderagent_eviction::{Config, ThunderAgentEviction};
-use treadle_core::{PolicyAnswer, ProgramColumns, Purpose, Question};
+use treadle_core::programs::{PolicyAnswer, ProgramColumns, Purpose, Question};
 use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, Phase, WaitingColumns};
 
 use crate::columns::phases_of;

@@ -12,7 +12,7 @@ use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// An answer and the policy that gave it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct AttributedAnswer {
     /// The policy.
     pub policy: PolicyRef,
     /// The answer, in the form of the contract.
@@ -50,7 +50,7 @@ impl PluginRegistry {
         self: &std::sync::Arc<Self>,
         job: String,
         call: RecordedCall,
-    ) -> Result<Asked, AskError> {
+    ) -> Result<AttributedAnswer, AskError> {
         let world = World::from_name(&call.world).filter(|world| answers_clients(*world));
         let Some(world) = world else {
             return Err(AskError::InPlace(call.world));
@@ -80,7 +80,7 @@ impl PluginRegistry {
         self: &std::sync::Arc<Self>,
         job: String,
         call: RecordedCall,
-    ) -> Result<Asked, AskError> {
+    ) -> Result<AttributedAnswer, AskError> {
         let active = |evaluator: &PolicyEvaluator| evaluator.active_for(World::Reward, &job);
         let is_native = self.background.read(active) == native_policy(World::Reward);
         let asked = self.ask(job.clone(), call).await?;
@@ -109,10 +109,10 @@ impl PluginRegistry {
         world: World,
         mut own: BoundPolicy,
         call: &RecordedCall,
-    ) -> Result<Asked, AskError> {
+    ) -> Result<AttributedAnswer, AskError> {
         let policy = own.policy;
         match self.background.ask_unbound(&mut own.instance, call) {
-            Ok(answer) => Ok(Asked { policy, answer }),
+            Ok(answer) => Ok(AttributedAnswer { policy, answer }),
             Err(NoAnswer::BadLine(message)) => Err(AskError::BadCall(message)),
             Err(NoAnswer::Fault(fault)) => {
                 if fault.is_policys_fault() {
@@ -124,7 +124,12 @@ impl PluginRegistry {
     }
 
     /// Calls the instance bound for the job.
-    fn ask_now(&self, world: World, job: &str, call: &RecordedCall) -> Result<Asked, AskError> {
+    fn ask_now(
+        &self,
+        world: World,
+        job: &str,
+        call: &RecordedCall,
+    ) -> Result<AttributedAnswer, AskError> {
         let lengths = call.columns.values().filter_map(Value::as_array);
         let rows = lengths.map(Vec::len).max().unwrap_or(0);
         let mut bad_call = None;
@@ -142,14 +147,14 @@ impl PluginRegistry {
             return Err(AskError::BadCall(message));
         }
         if let Some((policy, answer)) = bound {
-            return Ok(Asked { policy, answer });
+            return Ok(AttributedAnswer { policy, answer });
         }
         self.ask_default(world, call)
     }
 
-    fn ask_default(&self, world: World, call: &RecordedCall) -> Result<Asked, AskError> {
+    fn ask_default(&self, world: World, call: &RecordedCall) -> Result<AttributedAnswer, AskError> {
         match self.background.ask_native(call) {
-            Ok(answer) => Ok(Asked {
+            Ok(answer) => Ok(AttributedAnswer {
                 policy: native_policy(world),
                 answer,
             }),

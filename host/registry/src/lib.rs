@@ -22,7 +22,7 @@ mod totals;
 mod upload;
 mod version_metrics;
 
-pub use ask::{AskError, Asked};
+pub use ask::{AskError, AttributedAnswer};
 use ask_queues::AskQueues;
 pub use bind::BindRequest;
 pub use engine::replay_engine;

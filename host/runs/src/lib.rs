@@ -9,7 +9,6 @@
 pub mod actions;
 mod held_action;
 mod instant;
-mod kept;
 pub mod links;
 mod listen;
 pub mod machine;
@@ -17,10 +16,11 @@ pub mod nodes;
 pub mod proxy;
 pub mod sandboxes;
 mod start_error;
+mod storage_quotas;
 pub mod weights;
 
 pub use held_action::{HeldAction, TOKEN_CHARS};
 pub use instant::rfc3339;
-pub use kept::Kept;
 pub use listen::{listen, raise_files, serve_limits};
 pub use start_error::StartError;
+pub use storage_quotas::StorageQuotas;

@@ -3,8 +3,8 @@
 
 mod engines;
 
-use treadle_core::Totals;
 use treadle_core::programs::Counters;
+use treadle_core::programs::{Totals, WorkerTotals};
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 
@@ -72,18 +72,15 @@ fn render_state(text: &mut Exposition, totals: &Totals) {
 }
 
 fn render_workers(text: &mut Exposition, totals: &Totals) {
-    type Column = (
-        &'static str,
-        &'static str,
-        fn(&treadle_core::WorkerTotals) -> Option<u64>,
-    );
-    let columns: [Column; 11] = [
+    type Column = (&'static str, &'static str, fn(&WorkerTotals) -> Option<u64>);
+    let columns: [Column; 12] = [
         ("treadle_worker_healthy", "1 if the engine responds.", |w| {
             Some(u64::from(w.healthy))
         }),
         (
             "treadle_worker_takes_programs",
-            "1 if the engine accepts programs: it responds and is neither cordoned nor draining.",
+            "1 if the engine accepts programs: it responds, is neither cordoned nor draining, and does \
+             not only compute prompts.",
             |w| Some(u64::from(w.takes_programs)),
         ),
         (
@@ -114,6 +111,11 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
             "Steps at the engine.",
             |w| Some(w.running_steps),
         ),
+        (
+            "treadle_worker_prefills_running",
+            "Prompts that the engine computes for steps of decode workers.",
+            |w| (!w.role.holds_programs()).then_some(w.prefills),
+        ),
         ("treadle_worker_slots_taken", "Slots in use.", |w| {
             Some(w.slots_taken)
         }),
@@ -132,9 +134,18 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         text.head(name, "gauge", help);
         for worker in &totals.workers {
             if let Some(value) = value(worker) {
-                text.row(name, &format!("worker=\"{}\"", escape(&worker.url)), value);
+                text.row(name, &labels_of(worker), value);
             }
         }
+    }
+}
+
+/// The labels of a worker's rows: its address, and its role if it has one.
+fn labels_of(worker: &WorkerTotals) -> String {
+    let url = escape(&worker.url);
+    match worker.role.name_if_set() {
+        Some(role) => format!("worker=\"{url}\",role=\"{role}\""),
+        None => format!("worker=\"{url}\""),
     }
 }
 
@@ -206,7 +217,7 @@ fn step_counters(c: &Counters) -> [CounterRow; 10] {
     ]
 }
 
-fn program_counters(c: &Counters) -> [CounterRow; 8] {
+fn program_counters(c: &Counters) -> [CounterRow; 10] {
     [
         (
             "treadle_programs_opened_total",
@@ -243,6 +254,16 @@ fn program_counters(c: &Counters) -> [CounterRow; 8] {
             "treadle_preemptions_total",
             "Steps preempted for a more urgent one.",
             c.preemptions,
+        ),
+        (
+            "treadle_prefills_total",
+            "Steps whose prompt was sent to a prefill worker.",
+            c.prefills,
+        ),
+        (
+            "treadle_prefills_failed_total",
+            "Those whose own worker computed it after all.",
+            c.prefills_failed,
         ),
     ]
 }

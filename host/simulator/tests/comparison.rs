@@ -6,7 +6,7 @@ use treadle_core::{CoreConfig, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
-    ClusterOptions, EngineRanks, NoObserver, RankChoice, Report, Surroundings, TransferOptions,
+    ClusterOptions, EngineRanks, Environment, NoObserver, RankChoice, Report, TransferOptions,
     simulate, simulate_within,
 };
 use treadle_simulator::workload::{
@@ -47,9 +47,9 @@ impl Scenario {
             stop_at_us: Some((self.minutes + 5) * MINUTE_US),
             count_from_us: 5 * MINUTE_US,
         };
-        let around = Surroundings {
+        let around = Environment {
             tool_cores: self.tool_cores,
-            ..Surroundings::default()
+            ..Environment::default()
         };
         let mut policy = options.policy.clone();
         simulate_within(&self.runs, &options, &mut policy, around, &mut NoObserver)
@@ -201,9 +201,9 @@ fn programs_that_stay_at_a_rank_find_their_caches_there() {
         count_from_us: 0,
     };
     let run = |chosen_by| {
-        let around = Surroundings {
+        let around = Environment {
             ranks: Some(EngineRanks { count, chosen_by }),
-            ..Surroundings::default()
+            ..Environment::default()
         };
         let mut policy = options.policy.clone();
         simulate_within(&runs, &options, &mut policy, around, &mut NoObserver)

@@ -65,7 +65,7 @@ pub(crate) struct Question {
     declared: Timestamp,
     /// What an action gets.
     input: Value,
-    members: Vec<Asked>,
+    members: Vec<MemberAnswer>,
 }
 
 /// A member that needs a reward, and how its job has that computed.
@@ -78,8 +78,8 @@ pub(crate) struct Needed {
     group: Group,
 }
 
-/// A member that is asked about.
-struct Asked {
+/// A member that is to be judged, and its answer.
+struct MemberAnswer {
     at: MemberRef,
     member: Member,
     /// Its last answer.
@@ -142,7 +142,7 @@ impl Question {
             .map(|name| &content[name])
             .find(|value| !value.is_null());
         let reference = reference.map(text_of).unwrap_or_default();
-        let all = |column: &dyn Fn(&Asked) -> Value| -> Value {
+        let all = |column: &dyn Fn(&MemberAnswer) -> Value| -> Value {
             self.members.iter().map(column).collect()
         };
         let columns = BTreeMap::from([
@@ -248,7 +248,7 @@ impl TrainingApp {
             };
             members.push(self.asked(&name, at, member).await?);
         }
-        let of_member = |asked: &Asked| {
+        let of_member = |asked: &MemberAnswer| {
             json!({
                 "program": split(&asked.at.program).1,
                 "info": asked.info,
@@ -287,7 +287,12 @@ impl TrainingApp {
         serde_json::from_str(found.get()).map_err(|error| error.to_string())
     }
 
-    async fn asked(&self, job: &JobName, at: MemberRef, member: Member) -> Result<Asked, String> {
+    async fn asked(
+        &self,
+        job: &JobName,
+        at: MemberRef,
+        member: Member,
+    ) -> Result<MemberAnswer, String> {
         let info = info_of(&at.program, &member);
         let info = self.stored_json(job, info.as_deref()).await?;
         let answer = if let Some(answer) = info.get("answer") {
@@ -296,7 +301,7 @@ impl TrainingApp {
             let text = self.last_text(job, &at.program).await;
             text.map_err(|error| error.to_string())?
         };
-        Ok(Asked {
+        Ok(MemberAnswer {
             at,
             member,
             answer,

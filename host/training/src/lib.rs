@@ -25,6 +25,7 @@ mod metrics;
 mod open_groups;
 mod payloads;
 mod plain;
+mod read_ahead;
 mod refusal;
 mod report;
 mod rewards;

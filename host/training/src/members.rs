@@ -6,7 +6,7 @@ use crate::payloads::{
     Json, digest_of, digest_text, json_of, of_group, of_info, of_sample, payload,
 };
 use crate::refusal::{REFUSALS, not_recorded, refused};
-use crate::report::{Found, Located};
+use crate::report::{Located, Membership};
 use crate::sample::{Checked, SampleRequest};
 use crate::waits::Waiting;
 use axum::extract::State;
@@ -273,7 +273,7 @@ pub(crate) async fn end(
         return Err(refuse(ErrorCode::InvalidField, message));
     }
     let found = app.locate(&caller, &job, &program, None).await?;
-    if matches!(found, Found::Dropped) && !is_trained {
+    if matches!(found, Membership::Dropped) && !is_trained {
         // The same report may have dropped it.
         return Ok(axum::Json(EndedMember::dropped(&program)));
     }
@@ -445,7 +445,7 @@ pub(crate) async fn reward(
 ) -> Answer<EndedMember> {
     let job = JobName::of(&caller, job);
     let found = app.locate(&caller, &job, &program, None).await?;
-    if matches!(found, Found::Dropped) && request.failed.is_some() {
+    if matches!(found, Membership::Dropped) && request.failed.is_some() {
         // The same report may have dropped it.
         return Ok(axum::Json(EndedMember::dropped(&program)));
     }

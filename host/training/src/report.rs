@@ -24,7 +24,7 @@ pub(crate) struct Located {
 }
 
 /// What a program of a job is.
-pub(crate) enum Found {
+pub(crate) enum Membership {
     /// A member of a group or of one of the newest batches.
     Member(Box<Located>),
     /// It was a member, and was cut or replaced.
@@ -41,7 +41,7 @@ impl TrainingApp {
         job: &JobName,
         own: &ClientName,
         batch: Option<u64>,
-    ) -> Result<Found, Response> {
+    ) -> Result<Membership, Response> {
         let inside = job.inside.clone();
         let program: Box<str> = caller.principal.inside(own).into();
         let found = self.read(move |state| {
@@ -54,7 +54,13 @@ impl TrainingApp {
     }
 }
 
-fn found(name: &str, job: &Job, program: &str, key: Option<&str>, batch: Option<u64>) -> Found {
+fn found(
+    name: &str,
+    job: &Job,
+    program: &str,
+    key: Option<&str>,
+    batch: Option<u64>,
+) -> Membership {
     let open = key.and_then(|key| {
         let member = job.groups.get(key)?.members.get(program)?;
         Some((key, member, false))
@@ -72,12 +78,12 @@ fn found(name: &str, job: &Job, program: &str, key: Option<&str>, batch: Option<
     let located = open.or_else(|| is_served.then(served).flatten());
     let Some((key, member, served)) = located else {
         return if job.dropped.contains(program) {
-            Found::Dropped
+            Membership::Dropped
         } else {
-            Found::Unknown
+            Membership::Unknown
         };
     };
-    Found::Member(Box::new(Located {
+    Membership::Member(Box::new(Located {
         at: MemberRef {
             job: name.into(),
             group: key.into(),
@@ -89,7 +95,7 @@ fn found(name: &str, job: &Job, program: &str, key: Option<&str>, batch: Option<
     }))
 }
 
-impl Found {
+impl Membership {
     /// The member.
     ///
     /// # Errors

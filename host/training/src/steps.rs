@@ -4,7 +4,7 @@ use crate::app::{JobName, TrainingApp, stopped, store_failed};
 use crate::captured::{CapturedSteps, Unreadable};
 use crate::jobs::end_text;
 use crate::payloads::digest_text;
-use crate::report::{Found, Located};
+use crate::report::{Located, Membership};
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -178,7 +178,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Response> {
     let job = JobName::of(&caller, job);
     let located = match app.locate(&caller, &job, &program, query.batch).await? {
-        Found::Member(located) => *located,
+        Membership::Member(located) => *located,
         found => found.member(&job, &program)?,
     };
     let (recorded, mut room) = (&located.member.captured, app.room_for(&caller));

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use treadle_model::EngineKind;
 
 use crate::client::within;
-use crate::support::{Means, Support};
+use crate::support::{KvInterface, Support};
 use crate::{
     CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Sglang,
     Simulated, Tier, TransferError, Vllm, WorkerRef,
@@ -131,15 +131,15 @@ impl Executors {
     /// The executor for a worker, by its abilities.
     async fn of(&self, worker: &WorkerRef) -> Result<&dyn KvExecutor, TransferError> {
         let support = self.support_seen(worker.clone()).await?;
-        let executor: Option<&dyn KvExecutor> = match support.means {
-            Means::SlotFiles => self
+        let executor: Option<&dyn KvExecutor> = match support.interface {
+            KvInterface::SlotFiles => self
                 .llama_cpp
                 .as_ref()
                 .map(|executor| executor as &dyn KvExecutor),
-            Means::Nixl => Some(&self.vllm),
-            Means::HiCache => Some(&self.sglang),
-            Means::Simulated => Some(&self.simulated),
-            Means::Nothing => None,
+            KvInterface::Nixl => Some(&self.vllm),
+            KvInterface::HiCache => Some(&self.sglang),
+            KvInterface::Simulated => Some(&self.simulated),
+            KvInterface::Nothing => None,
         };
         executor.ok_or_else(|| TransferError::unsupported(&worker.url, support.why))
     }

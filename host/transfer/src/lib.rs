@@ -1,6 +1,6 @@
 //! Moves the KV of programs out of engines, into host memory, and to other engines.
 //!
-//! Engines own the memory, and each kind has its own interface ([`Means`]). [`KvExecutor`] is
+//! Engines own the memory, and each kind has its own interface ([`KvInterface`]). [`KvExecutor`] is
 //! common to all: `export` makes a [`KvCopy`], `import` loads it into a worker, `drop` removes it.
 //! [`Executors`] combines all of them behind that trait.
 //!
@@ -40,7 +40,7 @@ pub use request::{Export, Import, Imported, Prompt, WorkerRef};
 pub use sglang::Sglang;
 pub use simulated::Simulated;
 pub use stream::{TierServer, frame};
-pub use support::{Means, Support};
+pub use support::{KvInterface, Support};
 pub use tier::{Evicted, Evictions, Tier, TierSettings, TierUsage};
 pub use vllm::Vllm;
 

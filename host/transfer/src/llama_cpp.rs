@@ -27,7 +27,7 @@ use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::node::{Nodes, UnkeptAt};
 use crate::stream::Link;
-use crate::support::{Means, Support};
+use crate::support::{KvInterface, Support};
 use crate::tier::{Draft, Plan, Tier, slot_file};
 use crate::{
     CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt, TransferError,
@@ -84,7 +84,7 @@ impl LlamaCpp {
             .ask(Method::POST, &worker.url, "/slots/0?action=save", body)
             .await?;
         Ok(match status {
-            StatusCode::BAD_REQUEST => Support::full(Means::SlotFiles),
+            StatusCode::BAD_REQUEST => Support::full(KvInterface::SlotFiles),
             StatusCode::NOT_IMPLEMENTED => Support::none(
                 "the server was started without --slot-save-path; start it with the tier's slots \
                  folder",

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::{needed, one_token, parsed};
-use crate::support::{Means, Support};
+use crate::support::{KvInterface, Support};
 use crate::{
     CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
     TransferError, WorkerRef,
@@ -136,7 +136,7 @@ fn support_of(info: &Value) -> Support {
         storage,
         written,
     ) {
-        (Some(true), Some(_), Some("write_through")) => Support::full(Means::HiCache),
+        (Some(true), Some(_), Some("write_through")) => Support::full(KvInterface::HiCache),
         (Some(true), Some(_), policy) => Support::none(format!(
             "the write policy of its storage is {}; start it with --hicache-write-policy \
              write_through",
@@ -188,7 +188,7 @@ mod tests {
             info(false, Some("file"), "write_through"),
             support_of(&json!({})),
         ] {
-            assert_eq!(support.means, Means::Nothing);
+            assert_eq!(support.interface, KvInterface::Nothing);
             assert!(!support.why.is_empty());
         }
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::needed;
-use crate::support::{Means, Support};
+use crate::support::{KvInterface, Support};
 use crate::{
     CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
     TransferError, WorkerRef,
@@ -57,7 +57,7 @@ struct Exported {
 
 /// The response of `POST /kv/import`.
 #[derive(Deserialize)]
-struct Taken {
+struct ImportResponse {
     tokens: u64,
     bytes: u64,
 }
@@ -86,7 +86,7 @@ impl Simulated {
         Ok(said.map(|said| Support {
             offload: said.offload,
             migrate: said.migrate,
-            ..Support::full(Means::Simulated)
+            ..Support::full(KvInterface::Simulated)
         }))
     }
 
@@ -131,10 +131,11 @@ impl Simulated {
             "copy": copy.id, "source": source, "program": import.program, "tags": copy.tags,
             "tokens": copy.prefix.tokens, "bytes": copy.bytes, "prefix_hash": copy.prefix.hash,
         });
-        let taken: Taken = read(url, self.client.post(url, "/kv/import", &body).await?)?;
+        let imported: ImportResponse =
+            read(url, self.client.post(url, "/kv/import", &body).await?)?;
         Ok(Imported {
-            tokens: taken.tokens,
-            bytes: taken.bytes,
+            tokens: imported.tokens,
+            bytes: imported.bytes,
         })
     }
 

@@ -2,7 +2,7 @@
 
 /// The interface to an engine's KV.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Means {
+pub enum KvInterface {
     /// llama.cpp: slots are saved to files.
     SlotFiles,
     /// vLLM: its `NixlConnector`, from engine to engine.
@@ -19,7 +19,7 @@ pub enum Means {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Support {
     /// The interface to its KV.
-    pub means: Means,
+    pub interface: KvInterface,
     /// Whether KV can be stored outside of the engine's memory.
     pub offload: bool,
     /// Whether KV can move to another worker of the same kind.
@@ -30,9 +30,9 @@ pub struct Support {
 
 impl Support {
     /// Full support by an interface.
-    pub(crate) fn full(means: Means) -> Self {
+    pub(crate) fn full(interface: KvInterface) -> Self {
         Self {
-            means,
+            interface,
             offload: true,
             migrate: true,
             why: "".into(),
@@ -42,7 +42,7 @@ impl Support {
     /// No support, and why.
     pub(crate) fn none(why: impl Into<Box<str>>) -> Self {
         Self {
-            means: Means::Nothing,
+            interface: KvInterface::Nothing,
             offload: false,
             migrate: false,
             why: why.into(),

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use estimates::Estimates;
 pub(crate) use estimates::Plan;
 pub use evicted::{Evicted, Evictions};
-pub(crate) use evicted::{Heard, News};
+pub(crate) use evicted::{EvictionPosition, News};
 use files::Folder;
 use index::Index;
 use orphans::{ORPHAN_AGE, Orphans};

@@ -20,7 +20,7 @@ use self::request::PromptKey;
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::prompt_request::needed;
-use crate::support::{Means, Support};
+use crate::support::{KvInterface, Support};
 use crate::{
     CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, TransferError,
     WorkerRef,
@@ -66,7 +66,7 @@ impl Vllm {
             ));
         }
         Ok(Support {
-            means: Means::Nixl,
+            interface: KvInterface::Nixl,
             offload: false,
             migrate: true,
             why: "its KV can move to another engine, but not to host memory".into(),

@@ -14,10 +14,10 @@ const MACHINE_IS_FULL: i32 = 23;
 
 /// How often something happened since the last message.
 #[derive(Debug, Default)]
-pub struct Rarely(Mutex<Seen>);
+pub struct Rarely(Mutex<Occurrences>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Occurrences {
     told: Option<Instant>,
     untold: u64,
 }
@@ -25,7 +25,7 @@ struct Seen {
 impl Rarely {
     /// Nothing has happened yet.
     pub const fn new() -> Self {
-        Self(Mutex::new(Seen {
+        Self(Mutex::new(Occurrences {
             told: None,
             untold: 0,
         }))

@@ -154,18 +154,18 @@ pub struct Acceptor {
 struct Pair {
     certificate: PathBuf,
     key: PathBuf,
-    held: Mutex<Held>,
+    held: Mutex<LoadedPair>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LoadedPair {
     key: Arc<CertifiedKey>,
     /// The state of the files that were last read.
-    seen: [Option<Seen>; 2],
+    stamps: [Option<FileStamp>; 2],
 }
 
 /// Identifies the state of a file: its modification time, length and inode.
-type Seen = (SystemTime, u64, u64);
+type FileStamp = (SystemTime, u64, u64);
 
 impl Acceptor {
     /// Reads certificate chain and key (PEM).
@@ -173,14 +173,14 @@ impl Acceptor {
     /// # Errors
     /// A file can't be read, or they do not belong together.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let seen = [certificate, key].map(seen);
+        let stamps = [certificate, key].map(file_stamp);
         let key_held = Arc::new(read_pair(certificate, key)?);
         let pair = Arc::new(Pair {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
-            held: Mutex::new(Held {
+            held: Mutex::new(LoadedPair {
                 key: key_held,
-                seen,
+                stamps,
             }),
         });
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -210,12 +210,12 @@ impl Acceptor {
 
 impl Pair {
     fn refresh(&self) {
-        let now = [&self.certificate, &self.key].map(|path| seen(path));
+        let now = [&self.certificate, &self.key].map(|path| file_stamp(path));
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.seen == now {
+        if held.stamps == now {
             return;
         }
-        held.seen = now;
+        held.stamps = now;
         match read_pair(&self.certificate, &self.key) {
             Ok(key) => {
                 held.key = Arc::new(key);
@@ -235,7 +235,7 @@ impl ResolvesServerCert for Pair {
     }
 }
 
-fn seen(path: &Path) -> Option<Seen> {
+fn file_stamp(path: &Path) -> Option<FileStamp> {
     use std::os::unix::fs::MetadataExt;
     let of = |file: Metadata| Some((file.modified().ok()?, file.len(), file.ino()));
     std::fs::metadata(path).ok().and_then(of)

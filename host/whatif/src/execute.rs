@@ -337,6 +337,7 @@ mod tests {
         let worker = |kv_tokens| RecordedWorker {
             url: "http://e".into(),
             kv_tokens,
+            class: None,
         };
         let told = |is_window: bool, recorded: Option<u64>, given: Option<u64>, blocks: u32| {
             let mut workload = Workload::of_runs(Vec::new(), 1);

@@ -2,7 +2,7 @@
 
 use super::policies::{PolicyBytes, WORLDS};
 use super::{SETS_MAX, WhatIfError};
-use crate::recorded::AskedPolicy;
+use crate::recorded::WhatIfPolicy;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_config::out_of_bounds;
@@ -238,13 +238,13 @@ impl Seated {
         })
     }
 
-    fn asked(&self) -> AskedPolicy {
+    fn asked(&self) -> WhatIfPolicy {
         let (name, version) = self
             .policy
             .0
             .split_once('@')
             .unwrap_or((&self.policy.0, ""));
-        AskedPolicy {
+        WhatIfPolicy {
             world: self.module.world().as_str().to_owned(),
             name: name.to_owned(),
             version: version.to_owned(),
@@ -308,7 +308,7 @@ impl ReadySet {
     }
 
     /// The policies that the set calls.
-    pub fn asked(&self) -> Vec<AskedPolicy> {
+    pub fn asked(&self) -> Vec<WhatIfPolicy> {
         self.modules.iter().map(Seated::asked).collect()
     }
 

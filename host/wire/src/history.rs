@@ -16,7 +16,7 @@ mod renderings;
 mod stand_in;
 
 pub use as_sent::AsSent;
-pub use conversation::{Conversation, Said};
+pub use conversation::{AnsweredConversation, Conversation};
 pub use derender::{Derender, Generation, chat_answer};
 pub use message::AnswerMessage;
 pub use renderings::Renderings;

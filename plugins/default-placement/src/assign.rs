@@ -16,10 +16,10 @@ pub(crate) fn assign(
 ) -> Result<Vec<u32>, PolicyError> {
     let mut load = Load::of(&programs.workers);
     let mut ranks = Ranks::of(&programs.workers, &load);
-    let mut given = Given::to(load.workers());
+    let mut counts = GroupCounts::of_workers(load.workers());
     let mut places = Vec::with_capacity(programs.len());
     for row in 0..programs.len() {
-        let given = given.of(programs.group[row]);
+        let given = counts.of(programs.group[row]);
         let context = programs.tokens[row] as f64;
         let preferred = programs.preferred_class[row];
         let fits = |worker: usize| load.fits(worker, context);
@@ -45,7 +45,7 @@ pub(crate) fn assign(
 }
 
 /// Number of programs of a group that this answer has given to each worker.
-struct Given {
+struct GroupCounts {
     /// For the latest group; programs of a group are mostly consecutive.
     present: Vec<u32>,
     group: Option<u64>,
@@ -53,8 +53,8 @@ struct Given {
     others: BTreeMap<u64, Vec<(usize, u32)>>,
 }
 
-impl Given {
-    fn to(workers: usize) -> Self {
+impl GroupCounts {
+    fn of_workers(workers: usize) -> Self {
         Self {
             present: vec![0; workers],
             group: None,

@@ -1,8 +1,8 @@
 //! The devices and the expected programs, which determine how good a plan is.
 
 use heddle_partition::{
-    Drained, Habits, Interference, Pace, Paper, Probe, Run, Seen, Units, fluid_ends_by, length,
-    partition, partition_fluid, probe,
+    Drained, Habits, Interference, MeasuredTimes, Pace, Paper, Probe, Run, Units, fluid_ends_by,
+    length, partition, partition_fluid, probe,
 };
 use treadle_plugin::ParallelismColumns;
 
@@ -60,10 +60,10 @@ impl Speed {
         let class = classes.find(|class| class.degree == call.degree[row]);
         let token_us = class.and_then(|class| class.token_us);
         let token_us = token_us.unwrap_or(call.token_us[row]).max(TOKEN_US_MIN);
-        let seen = Seen::of(token_us, call.step_us[row], call.prefill_us[row]);
+        let seen = MeasuredTimes::of(token_us, call.step_us[row], call.prefill_us[row]);
         // Checked with the configuration.
         let profile = class.and_then(|class| class.interference.as_ref().and(class.profile().ok()));
-        let profile = profile.or_else(|| seen.map(Seen::profile));
+        let profile = profile.or_else(|| seen.map(MeasuredTimes::profile));
         let iteration = class.and_then(|class| class.pace);
         let pace = match (iteration, seen) {
             (None, Some(seen)) => seen.pace(capacity),

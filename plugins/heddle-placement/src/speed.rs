@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use heddle_partition::{Habits, Interference, Pace, Seen};
+use heddle_partition::{Habits, Interference, MeasuredTimes, Pace};
 use treadle_plugin::WorkerColumns;
 
 use crate::config::{Class, Config};
@@ -19,7 +19,7 @@ pub(crate) enum Speed {
     /// Its class, by row.
     Class(usize),
     /// Its measured speed.
-    Seen(Seen),
+    Measured(MeasuredTimes),
     /// Unknown: such workers count as equally fast.
     Unknown,
 }
@@ -32,9 +32,9 @@ pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed>
         let nearest = |&capacity| nearest(&config.classes, capacity);
         return capacities.map(nearest).map(Speed::Class).collect();
     }
-    let seen: Vec<Option<Seen>> = (0..workers.len())
+    let seen: Vec<Option<MeasuredTimes>> = (0..workers.len())
         .map(|row| {
-            Seen::of(
+            MeasuredTimes::of(
                 workers.token_us[row],
                 workers.step_us[row],
                 workers.prefill_us[row],
@@ -47,18 +47,18 @@ pub(crate) fn speeds(config: &Config, workers: &WorkerColumns<'_>) -> Vec<Speed>
     let known = seen
         .iter()
         .map(|seen| seen.map_or(mean, |seen| filled(seen, mean)));
-    let known: Vec<Seen> = known.collect();
+    let known: Vec<MeasuredTimes> = known.collect();
     let mut sorted = known.clone();
     sorted.sort_by(|left, right| order(*left, *right));
     // The fastest of the equal ones.
-    let mut kinds: Vec<Seen> = Vec::new();
+    let mut kinds: Vec<MeasuredTimes> = Vec::new();
     for seen in sorted {
         if !kinds.iter().any(|kind| is_like(*kind, seen)) {
             kinds.push(seen);
         }
     }
-    let kind = |seen: &Seen| kinds.iter().find(|kind| is_like(**kind, *seen));
-    let speed = |seen: &Seen| Speed::Seen(*kind(seen).unwrap_or(seen));
+    let kind = |seen: &MeasuredTimes| kinds.iter().find(|kind| is_like(**kind, *seen));
+    let speed = |seen: &MeasuredTimes| Speed::Measured(*kind(seen).unwrap_or(seen));
     known.iter().map(speed).collect()
 }
 
@@ -69,12 +69,12 @@ fn nearest(classes: &[Class], capacity: u64) -> usize {
 }
 
 /// The mean of some speeds; unknown figures of one are ignored.
-fn mean<'a>(seen: impl Iterator<Item = &'a Seen> + Clone) -> Option<Seen> {
+fn mean<'a>(seen: impl Iterator<Item = &'a MeasuredTimes> + Clone) -> Option<MeasuredTimes> {
     let mean = |values: Vec<f64>| match values.len() {
         0 => None,
         count => Some(values.iter().sum::<f64>() / count as f64),
     };
-    Some(Seen {
+    Some(MeasuredTimes {
         token: mean(seen.clone().map(|seen| seen.token).collect())?,
         step: mean(seen.clone().filter_map(|seen| seen.step).collect()),
         prefill: mean(seen.filter_map(|seen| seen.prefill).collect()),
@@ -82,8 +82,8 @@ fn mean<'a>(seen: impl Iterator<Item = &'a Seen> + Clone) -> Option<Seen> {
 }
 
 /// Replaces unknown figures by those of the mean.
-fn filled(seen: Seen, mean: Seen) -> Seen {
-    Seen {
+fn filled(seen: MeasuredTimes, mean: MeasuredTimes) -> MeasuredTimes {
+    MeasuredTimes {
         step: seen.step.or(mean.step).map(|step| step.min(seen.token)),
         prefill: seen.prefill.or(mean.prefill),
         ..seen
@@ -91,15 +91,15 @@ fn filled(seen: Seen, mean: Seen) -> Seen {
 }
 
 /// Orders the faster one first.
-fn order(left: Seen, right: Seen) -> Ordering {
-    let key = |seen: Seen| [Some(seen.token), seen.step, seen.prefill];
+fn order(left: MeasuredTimes, right: MeasuredTimes) -> Ordering {
+    let key = |seen: MeasuredTimes| [Some(seen.token), seen.step, seen.prefill];
     let pairs = key(left).into_iter().zip(key(right));
     let orders = pairs.map(|(left, right)| left.unwrap_or(-1.0).total_cmp(&right.unwrap_or(-1.0)));
     orders.fold(Ordering::Equal, Ordering::then)
 }
 
 /// Whether another one, not faster, is within an eighth, with a similar slope.
-fn is_like(seen: Seen, other: Seen) -> bool {
+fn is_like(seen: MeasuredTimes, other: MeasuredTimes) -> bool {
     (seen.token..=seen.token * 1.125).contains(&other.token)
         && (seen.further() - other.further()).abs() <= seen.token / 64.0
 }
@@ -109,7 +109,7 @@ impl Speed {
     pub(crate) fn token_us(self, config: &Config) -> f64 {
         match self {
             Self::Class(row) => config.classes[row].token_us,
-            Self::Seen(seen) => seen.token,
+            Self::Measured(seen) => seen.token,
             Self::Unknown => 1.0,
         }
     }
@@ -119,7 +119,7 @@ impl Speed {
         let profile = match self {
             // Checked with the configuration.
             Self::Class(row) => config.classes[row].profile().ok(),
-            Self::Seen(seen) => Some(seen.profile()),
+            Self::Measured(seen) => Some(seen.profile()),
             Self::Unknown => None,
         };
         profile.unwrap_or_default()
@@ -129,7 +129,7 @@ impl Speed {
     pub(crate) fn pace(self, config: &Config, capacity_tokens: u64) -> Pace {
         let iteration = match self {
             Self::Class(row) => config.classes[row].pace,
-            Self::Seen(seen) => return seen.pace(capacity_tokens),
+            Self::Measured(seen) => return seen.pace(capacity_tokens),
             Self::Unknown => None,
         };
         Pace::of(iteration, self.token_us(config), capacity_tokens)

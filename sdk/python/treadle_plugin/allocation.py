@@ -91,7 +91,7 @@ class ParallelismColumns(Columns):
     degree: Sequence[int]
     """Available degrees, ascending."""
     token_us: Sequence[float]
-    """Time per output token of one program alone, in microseconds."""
+    """Time per output token of a program that runs by itself, in microseconds."""
     step_us: Sequence[float]
     """Time that each further program adds to this, in microseconds; -1 if unknown."""
     prefill_us: Sequence[float]

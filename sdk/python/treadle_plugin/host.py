@@ -97,7 +97,7 @@ def config() -> str:
 
 
 def state_get(key: str) -> bytes | None:
-    """A value that this binding has stored, `None` if there is none."""
+    """A value that this binding has stored, `None` if it stored nothing for the key."""
     return native.state.get(key) if _host is None else _host.state_get(key)
 
 

@@ -14,7 +14,7 @@ class AnswerColumns(Columns):
     answer: Sequence[str]
     """The program's final answer."""
     reference: Sequence[str]
-    """The expected answer; empty if there is none."""
+    """The expected answer; empty if unknown."""
     output_tokens: Sequence[int]
     """Tokens generated, all steps together."""
     steps: Sequence[int]

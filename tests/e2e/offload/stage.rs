@@ -60,6 +60,7 @@ impl Engines {
             kind: Some(EngineChoice::Llamacpp),
             capacity_tokens: Some(self.capacity_tokens),
             class: None,
+            role: None,
             profile: None,
         };
         config.engines.endpoints = self.servers.iter().map(endpoint).collect();

@@ -7,17 +7,17 @@ use treadle_tests::support::client::{Client, Events};
 use treadle_tests::support::fixture::Fixture;
 
 /// Ids and kinds of events.
-type Seen = Vec<(u64, String)>;
+type EventList = Vec<(u64, String)>;
 
 /// Reads this number of messages from a stream.
-async fn read(stream: &mut Events, count: usize) -> Seen {
+async fn read(stream: &mut Events, count: usize) -> EventList {
     let mut text = String::new();
     loop {
         let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
         let messages = whole
             .split("\n\n")
             .filter(|message| message.contains("data: "));
-        let seen: Seen = messages.map(message).take(count).collect();
+        let seen: EventList = messages.map(message).take(count).collect();
         if seen.len() == count {
             return seen;
         }
@@ -40,8 +40,8 @@ fn message(text: &str) -> (u64, String) {
 }
 
 /// Ids and kinds of events from the pages of the journal.
-async fn journal(client: &Client, query: &str) -> Seen {
-    let (mut seen, mut after) = (Seen::new(), 0);
+async fn journal(client: &Client, query: &str) -> EventList {
+    let (mut seen, mut after) = (EventList::new(), 0);
     loop {
         let path = format!("/api/v1/events?limit=7&after={after}{query}");
         let page = client.get(&path).await.ok();

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_tests::support::fixture::{CHAT, COMPLETIONS};
 use treadle_transfer::{
-    CopyLocation, Executors, Export, Import, Imported, KvCopy, KvExecutor, Limits, Means, Prompt,
-    Settings, Tags, TransferError, WorkerRef,
+    CopyLocation, Executors, Export, Import, Imported, KvCopy, KvExecutor, KvInterface, Limits,
+    Prompt, Settings, Tags, TransferError, WorkerRef,
 };
 
 use super::{block_tokens, client_of, fetched, model_of, pair, undisturbed};
@@ -130,7 +130,7 @@ async fn vllm_fetches_what_the_other_one_holds() {
     let [first, second] = pair();
     let pair = Pair::of(&first, &second).await;
     let support = pair.executors.support(worker(&first)).await.expect("both");
-    assert_eq!(support.means, Means::Nixl, "{}", support.why);
+    assert_eq!(support.interface, KvInterface::Nixl, "{}", support.why);
     let block = block_tokens(&second).await;
     let prompt = fresh(TOKENS);
     let copy = pair.export(tokens(&prompt)).await;

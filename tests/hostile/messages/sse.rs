@@ -34,14 +34,14 @@ pub(super) const TARGET: Target = Target {
 
 /// The result of scanning a stream.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct ScanResult {
     events: Vec<Vec<u8>>,
     failed: bool,
     ended_cleanly: bool,
     saw_done: bool,
 }
 
-impl Seen {
+impl ScanResult {
     fn text(&self) -> String {
         let texts = self
             .events
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-fn scan(pieces: &[&[u8]], bytes_max: usize) -> Seen {
+fn scan(pieces: &[&[u8]], bytes_max: usize) -> ScanResult {
     let mut scanner = SseScanner::new(bytes_max);
     let mut events = Vec::new();
     let mut failed = false;
@@ -63,7 +63,7 @@ fn scan(pieces: &[&[u8]], bytes_max: usize) -> Seen {
         let fed = scanner.feed(piece, &mut |event| events.push(event.to_vec()));
         failed |= fed.is_err();
     }
-    Seen {
+    ScanResult {
         events,
         failed,
         ended_cleanly: scanner.ended_cleanly(),
@@ -109,7 +109,7 @@ fn check(stream: &[u8]) -> Result<(), String> {
     written(stream)
 }
 
-fn same(whole: &Seen, cut: &Seen, how: &str) -> Result<(), String> {
+fn same(whole: &ScanResult, cut: &ScanResult, how: &str) -> Result<(), String> {
     ensure(whole == cut, || {
         format!("{how} it gives {}, as a whole {}", cut.text(), whole.text())
     })

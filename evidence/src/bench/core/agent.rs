@@ -1,6 +1,7 @@
 //! One agent of the load generator, with its position in its run.
 
-use treadle_core::{PrefixSegment, StepArrival};
+use treadle_core::memory::PrefixSegment;
+use treadle_core::programs::StepArrival;
 use treadle_model::StepId;
 use treadle_simulator::workload::AgentRun;
 

@@ -4,7 +4,8 @@
 use crate::bench::BenchError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use treadle_core::{Core, CoreConfig, Purpose, Question};
+use treadle_core::programs::{Purpose, Question};
+use treadle_core::{Core, CoreConfig};
 use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEvaluator, Scope};
 use treadle_policy_runtime::{BreakerLimits, InstanceOptions, Limits, PolicyEngine};
@@ -121,18 +122,18 @@ pub(super) fn measure(
     times
 }
 
-fn rows_of(answer: &treadle_core::PolicyAnswer) -> usize {
+fn rows_of(answer: &treadle_core::programs::PolicyAnswer) -> usize {
     match answer {
-        treadle_core::PolicyAnswer::Order { programs, .. } => programs.len(),
-        treadle_core::PolicyAnswer::Weights { weights } => weights.len(),
-        treadle_core::PolicyAnswer::CacheActions { actions } => actions.len(),
+        treadle_core::programs::PolicyAnswer::Order { programs, .. } => programs.len(),
+        treadle_core::programs::PolicyAnswer::Weights { weights } => weights.len(),
+        treadle_core::programs::PolicyAnswer::CacheActions { actions } => actions.len(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treadle_core::ProgramColumns;
+    use treadle_core::programs::ProgramColumns;
     use treadle_model::{ProgramId, Span};
 
     fn question(rows: u64) -> Question {

@@ -7,11 +7,10 @@ use super::decisions::Questions;
 use crate::bench::BenchError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use treadle_core::memory::Capacity;
 use treadle_core::programs::Counters;
-use treadle_core::{
-    Capacity, Command, Core, CoreConfig, DaemonEvent, Event, ProgramCommand, ProgramEvent,
-    StepTokens,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepTokens};
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{EngineKind, FinishReason, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::PolicyEvaluator;
@@ -90,6 +89,7 @@ impl LoadGenerator {
                     tokens: Some(capacity as u64),
                     ..Capacity::default()
                 },
+                role: None,
             }));
         }
         for place in 0..options.programs {

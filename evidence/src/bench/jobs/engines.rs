@@ -2,7 +2,7 @@
 
 use super::JobsArgs;
 use crate::bench::BenchError;
-use crate::bench::given::Given;
+use crate::bench::real_engines::RealEngines;
 use crate::bench::simulated::start_engine;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
@@ -32,7 +32,7 @@ pub(super) struct Kind {
 pub(super) enum Engines {
     Simulated(Vec<EngineProfile>),
     /// Real ones, with their truth as measured beforehand.
-    Given(Given, Kind),
+    Real(RealEngines, Kind),
 }
 
 /// Engines that serve.
@@ -45,23 +45,23 @@ pub(super) struct Serving {
 impl Engines {
     /// Those that were named, or simulated ones: those of one kind beside each other.
     pub(super) async fn meet(args: &JobsArgs) -> Result<Self, BenchError> {
-        let Some(given) = args.given.meet(args.time_scale).await? else {
+        let Some(real_engines) = args.real_engines.meet(args.time_scale).await? else {
             let kinds = KINDS.iter().filter_map(|name| EngineProfile::named(name));
             let each = kinds.flat_map(|profile| std::iter::repeat_n(profile, ENGINES));
             return Ok(Self::Simulated(each.collect()));
         };
-        let alone = given.token_us(1, args.time_scale).await?;
+        let alone = real_engines.token_us(1, args.time_scale).await?;
         let mut slowdowns = Vec::new();
         for batch in BATCHES_OF_GIVEN {
-            let of_batch = given.token_us(batch, args.time_scale).await?;
+            let of_batch = real_engines.token_us(batch, args.time_scale).await?;
             slowdowns.push((batch, of_batch / alone));
         }
         let kind = Kind {
-            tokens: given.tokens,
+            tokens: real_engines.tokens,
             token_us: alone as u64,
             slowdowns,
         };
-        Ok(Self::Given(given, kind))
+        Ok(Self::Real(real_engines, kind))
     }
 
     /// Whether they are models.
@@ -73,7 +73,7 @@ impl Engines {
     pub(super) fn names(&self) -> Vec<&str> {
         match self {
             Self::Simulated(_) => KINDS.to_vec(),
-            Self::Given(given, _) => vec![&given.model],
+            Self::Real(real_engines, _) => vec![&real_engines.model],
         }
     }
 
@@ -81,18 +81,19 @@ impl Engines {
     pub(super) fn kinds(&self) -> Vec<Kind> {
         match self {
             Self::Simulated(profiles) => profiles.iter().map(of_profile).collect(),
-            Self::Given(given, kind) => vec![kind.clone(); given.urls.len()],
+            Self::Real(real_engines, kind) => vec![kind.clone(); real_engines.urls.len()],
         }
     }
 
     /// Scales the runs of a job until the longest fits into engines that run already; simulated ones
     /// take them as they are.
     pub(super) fn fit(&self, runs: &mut [AgentRun]) {
-        let Self::Given(given, _) = self else {
+        let Self::Real(real_engines, _) = self else {
             return;
         };
         let longest = runs.iter().map(AgentRun::final_context_tokens).max();
-        let factor = f64::from(given.planned_context_tokens()) / f64::from(longest.unwrap_or(1));
+        let factor =
+            f64::from(real_engines.planned_context_tokens()) / f64::from(longest.unwrap_or(1));
         for run in runs {
             run.scale_tokens(factor);
         }
@@ -102,10 +103,10 @@ impl Engines {
     pub(super) async fn serve(&self, args: &JobsArgs, seed: u64) -> Result<Serving, BenchError> {
         let profiles = match self {
             Self::Simulated(profiles) => profiles,
-            Self::Given(given, _) => {
+            Self::Real(real_engines, _) => {
                 return Ok(Serving {
-                    urls: given.urls.clone(),
-                    model: given.model.clone(),
+                    urls: real_engines.urls.clone(),
+                    model: real_engines.model.clone(),
                     simulated: Vec::new(),
                 });
             }

@@ -7,7 +7,7 @@ mod run;
 mod systems;
 
 use super::figures::{Figure, Report};
-use super::given::GivenArgs;
+use super::real_engines::RealEnginesArgs;
 use super::{BenchError, report_progress};
 use clap::Args;
 use engines::Engines;
@@ -44,7 +44,7 @@ pub(super) struct JobsArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
     seeds: u64,
     #[command(flatten)]
-    given: GivenArgs,
+    real_engines: RealEnginesArgs,
 }
 
 fn task(name: &str) -> Result<String, String> {

@@ -154,7 +154,7 @@ impl Job<'_> {
         ];
         match self.engines {
             Engines::Simulated(_) => self.seed,
-            Engines::Given(..) => content_hash(&run),
+            Engines::Real(..) => content_hash(&run),
         }
     }
 

@@ -1,7 +1,7 @@
 //! How the systems compare: means over seeds, how far these are apart, and ratios.
 
 use super::PeersArgs;
-use super::measure::{About, Cell, Conditions, Outcome};
+use super::measure::{Cell, Conditions, Outcome, RunKey};
 use super::notes;
 use crate::bench::BenchError;
 use crate::bench::routers::systems::{STICKY, System, Systems};
@@ -62,7 +62,7 @@ pub(super) struct Comparison {
     cells: Vec<Cell>,
     outcomes: Vec<Outcome>,
     /// Runs of systems that did not start, and why.
-    missed: Vec<(About, String)>,
+    missed: Vec<(RunKey, String)>,
     time_scale: f64,
     engines: &'static str,
 }
@@ -77,17 +77,17 @@ impl Comparison {
     ) -> Self {
         let mut report = Report::new("peers");
         let workload = args.workload_name();
-        report.setting("engines_simulated", conditions.given.is_none());
+        report.setting("engines_simulated", conditions.real_engines.is_none());
         report.setting("engines", conditions.engines);
         report.setting("ranks", conditions.ranks);
-        match &conditions.given {
+        match &conditions.real_engines {
             None => report.setting("profile", &*conditions.profile.name),
-            Some(given) => {
-                report.setting("model", given.model.as_str());
-                report.setting("engine_tokens", given.tokens);
-                report.setting("engine_context", given.context_tokens);
-                report.setting("prefill_tokens_per_s", given.prefill_tokens_per_s);
-                report.setting("tokens_per_planned", given.tokens_per_planned);
+            Some(real_engines) => {
+                report.setting("model", real_engines.model.as_str());
+                report.setting("engine_tokens", real_engines.tokens);
+                report.setting("engine_context", real_engines.context_tokens);
+                report.setting("prefill_tokens_per_s", real_engines.prefill_tokens_per_s);
+                report.setting("tokens_per_planned", real_engines.tokens_per_planned);
             }
         }
         report.setting("time_scale", conditions.time_scale);
@@ -100,7 +100,7 @@ impl Comparison {
         report.setting("template_tokens", args.template_tokens);
         report.setting("workload", workload.as_str());
         report.setting("versions", systems.versions());
-        for note in notes::conditions(args, conditions.given.as_ref(), &workload) {
+        for note in notes::conditions(args, conditions.real_engines.as_ref(), &workload) {
             report.note(note);
         }
         if let Some(note) = systems.note() {
@@ -113,7 +113,7 @@ impl Comparison {
             outcomes: Vec::new(),
             missed: Vec::new(),
             time_scale: conditions.time_scale,
-            engines: match conditions.given {
+            engines: match conditions.real_engines {
                 None => "SIMULATED engines",
                 Some(_) => "the engines of --engines",
             },
@@ -127,13 +127,13 @@ impl Comparison {
 
     /// A run that could not be.
     pub(super) fn miss(&mut self, system: &System, cell: Cell, seed: u64, error: &BenchError) {
-        let about = About {
+        let key = RunKey {
             system: system.name.clone(),
             kv: cell.kv,
             host: cell.host,
             seed,
         };
-        self.missed.push((about, error.to_string()));
+        self.missed.push((key, error.to_string()));
     }
 
     /// All figures, what they are made of, and what must be known to read them.
@@ -213,7 +213,7 @@ impl Comparison {
 
     fn of<'a>(&'a self, system: &'a str, cell: Cell) -> impl Iterator<Item = &'a Outcome> {
         let outcomes = self.outcomes.iter();
-        outcomes.filter(move |outcome| outcome.about.is_of(system, cell))
+        outcomes.filter(move |outcome| outcome.key.is_of(system, cell))
     }
 
     fn spread(&self, system: &str, cell: Cell, (_, _, value): Metric) -> Option<Spread> {

@@ -3,7 +3,7 @@
 use super::first::First;
 use super::load::Load;
 use crate::bench::BenchError;
-use crate::bench::given::Given;
+use crate::bench::real_engines::RealEngines;
 use crate::bench::routers::front::{Behind, Front};
 use crate::bench::routers::systems::System;
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub(super) struct Conditions {
     /// Ranks of each simulated one.
     pub(super) ranks: u32,
     /// Those engines, if they are not simulated.
-    pub(super) given: Option<Given>,
+    pub(super) real_engines: Option<RealEngines>,
     /// What simulated ones are like.
     pub(super) profile: EngineProfile,
     /// Agents at once.
@@ -53,14 +53,14 @@ pub(super) struct Conditions {
 
 /// Which run it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct About {
+pub(super) struct RunKey {
     pub(super) system: String,
     pub(super) kv: f64,
     pub(super) host: f64,
     pub(super) seed: u64,
 }
 
-impl About {
+impl RunKey {
     /// Whether it is of a system in a cell.
     pub(super) fn is_of(&self, system: &str, cell: Cell) -> bool {
         self.system == system
@@ -75,7 +75,7 @@ impl About {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Outcome {
     #[serde(flatten)]
-    pub(super) about: About,
+    pub(super) key: RunKey,
     pub(super) kv_tokens_per_engine: u64,
     pub(super) steps_per_min: f64,
     /// Of steps answered within the window, and the ages of those still open at its end.
@@ -110,7 +110,7 @@ impl Outcome {
 }
 
 /// What was seen of a run from outside of the engines.
-struct Seen {
+struct Observation {
     measured: Measured,
     /// CPU time of the system's processes, in real seconds.
     cpu_s: f64,
@@ -149,50 +149,55 @@ impl Conditions {
         seed: u64,
         load: Load,
     ) -> Result<Outcome, BenchError> {
-        let about = About {
+        let key = RunKey {
             system: system.name.clone(),
             kv: cell.kv,
             host: cell.host,
             seed,
         };
-        match &self.given {
-            Some(given) => self.on_given(given, system, about, load).await,
-            None => self.on_simulated(system, about, load).await,
+        match &self.real_engines {
+            Some(real_engines) => self.on_real_engines(real_engines, system, key, load).await,
+            None => self.on_simulated(system, key, load).await,
         }
     }
 
-    async fn on_given(
+    async fn on_real_engines(
         &self,
-        given: &Given,
+        real_engines: &RealEngines,
         system: &System,
-        about: About,
+        key: RunKey,
         mut load: Load,
     ) -> Result<Outcome, BenchError> {
-        load.scale_to(self.live, about.kv, given.planned_tokens());
-        load.truncate_at(given.planned_context_tokens());
+        load.scale_to(self.live, key.kv, real_engines.planned_tokens());
+        load.truncate_at(real_engines.planned_context_tokens());
         let behind = Behind {
-            engines: &given.urls,
-            capacity_tokens: given.tokens,
-            prefill_tokens_per_s: given.prefill_tokens_per_s,
+            engines: &real_engines.urls,
+            capacity_tokens: real_engines.tokens,
+            prefill_tokens_per_s: real_engines.prefill_tokens_per_s,
             time_scale: self.time_scale,
         };
         // Engines keep the caches of the systems before: each system gets texts of its own.
         let salt = content_hash(&system.name.bytes().map(u64::from).collect::<Vec<_>>());
-        let model = given.model.clone();
-        let run = self.observe(system, &behind, model, about.seed ^ salt, load);
-        Ok(self.outcome(about, given.tokens, run.await?, EngineCounts::default()))
+        let model = real_engines.model.clone();
+        let run = self.observe(system, &behind, model, key.seed ^ salt, load);
+        Ok(self.outcome(
+            key,
+            real_engines.tokens,
+            run.await?,
+            EngineCounts::default(),
+        ))
     }
 
     async fn on_simulated(
         &self,
         system: &System,
-        about: About,
+        key: RunKey,
         mut load: Load,
     ) -> Result<Outcome, BenchError> {
         let memory = Memory {
             engines: self.engines * self.ranks,
-            kv_share: about.kv,
-            host_share: about.host,
+            kv_share: key.kv,
+            host_share: key.host,
             template_tokens: self.template_tokens,
         };
         let each = rank_profile(&self.profile, self.ranks);
@@ -212,7 +217,7 @@ impl Conditions {
             template_tokens: self.template_tokens,
             time_scale: self.time_scale,
             tokens_per_event: TOKENS_PER_EVENT,
-            seed: about.seed,
+            seed: key.seed,
             ..EngineSimOptions::default()
         };
         let engines = engines::start(self.engines, &options).await?;
@@ -223,13 +228,13 @@ impl Conditions {
             prefill_tokens_per_s: prefill,
             time_scale: self.time_scale,
         };
-        let run = self.observe(system, &behind, options.model, about.seed, load);
+        let run = self.observe(system, &behind, options.model, key.seed, load);
         let run = run.await;
         let counts = EngineCounts::of(&engines).await;
         for engine in engines {
             engine.shutdown().await;
         }
-        Ok(self.outcome(about, kv_tokens, run?, counts))
+        Ok(self.outcome(key, kv_tokens, run?, counts))
     }
 
     /// What is seen of a system in front of engines, from its start to its end.
@@ -240,7 +245,7 @@ impl Conditions {
         model: String,
         seed: u64,
         load: Load,
-    ) -> Result<Seen, BenchError> {
+    ) -> Result<Observation, BenchError> {
         let front = Front::start(system, behind).await?;
         let first_refused = self.first.send(&front, &model).await.err();
         let before_s = front.cpu_s()?;
@@ -261,7 +266,7 @@ impl Conditions {
         let cpu_s = front.cpu_s().map_or(f64::NAN, |after_s| after_s - before_s);
         crowd.leave().await;
         front.stop().await;
-        Ok(Seen {
+        Ok(Observation {
             measured,
             cpu_s,
             first_refused,
@@ -270,15 +275,15 @@ impl Conditions {
 
     fn outcome(
         &self,
-        about: About,
+        key: RunKey,
         kv_tokens_per_engine: u64,
-        seen: Seen,
+        seen: Observation,
         counts: EngineCounts,
     ) -> Outcome {
         let (cpu_s, first_refused) = (seen.cpu_s, seen.first_refused);
         let mut seen = seen.measured;
         Outcome {
-            about,
+            key,
             kv_tokens_per_engine,
             first_refused,
             steps_per_min: seen.steps as f64 / self.window.minutes(),

@@ -8,7 +8,7 @@ mod measure;
 mod notes;
 
 use super::{BenchError, report_progress};
-use crate::bench::given::{Given, GivenArgs};
+use crate::bench::real_engines::{RealEngines, RealEnginesArgs};
 use crate::bench::routers::systems::SystemsArgs;
 use clap::Args;
 use figures::Comparison;
@@ -58,7 +58,7 @@ pub(super) struct PeersArgs {
         conflicts_with = "engines")]
     profile: EngineProfile,
     #[command(flatten)]
-    given: GivenArgs,
+    real_engines: RealEnginesArgs,
     /// Agents at once; one that ends is replaced by the next.
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     live: u32,
@@ -110,11 +110,11 @@ impl PeersArgs {
             systems.all.retain(|system| !system.is_for_ranks());
         }
         let engines = if self.ranks == 1 { ENGINES } else { 1 };
-        let given = self.given.meet(self.time_scale).await?;
+        let real_engines = self.real_engines.meet(self.time_scale).await?;
         let conditions = Conditions {
-            engines: given.as_ref().map_or(engines, Given::count),
+            engines: real_engines.as_ref().map_or(engines, RealEngines::count),
             ranks: self.ranks,
-            given,
+            real_engines,
             profile: self.profile.clone(),
             live: self.live as usize,
             window: Window::new(self.warmup_minutes, self.minutes),
@@ -177,7 +177,7 @@ impl PeersArgs {
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let hosts = if self.given.is_empty() {
+        let hosts = if self.real_engines.is_empty() {
             self.host.as_slice()
         } else {
             &self.host[..self.host.len().min(1)]

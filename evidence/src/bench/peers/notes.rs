@@ -1,16 +1,20 @@
 //! What must be known to read the figures.
 
 use super::PeersArgs;
-use super::measure::{About, Outcome};
-use crate::bench::given::Given;
+use super::measure::{Outcome, RunKey};
+use crate::bench::real_engines::RealEngines;
 use crate::bench::routers::systems::System;
 use treadle_demo::run_counters::LAG_MAX_MS;
 use treadle_report::table::number;
 
 /// What all figures have in common.
-pub(super) fn conditions(args: &PeersArgs, given: Option<&Given>, workload: &str) -> [String; 3] {
+pub(super) fn conditions(
+    args: &PeersArgs,
+    real_engines: Option<&RealEngines>,
+    workload: &str,
+) -> [String; 3] {
     [
-        engines(args, given, workload),
+        engines(args, real_engines, workload),
         format!(
             "All clocks run {}x faster than real time, and the systems' own times are set by that; \
              seconds and minutes are scaled ones, but for those of CPU time and lag. The window is \
@@ -28,9 +32,9 @@ pub(super) fn conditions(args: &PeersArgs, given: Option<&Given>, workload: &str
     ]
 }
 
-fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
+fn engines(args: &PeersArgs, real_engines: Option<&RealEngines>, workload: &str) -> String {
     let live = args.live;
-    let Some(given) = given else {
+    let Some(real_engines) = real_engines else {
         return format!(
             "Engines are SIMULATED: {} of {}, cut to their share of memory. Figures compare \
              systems; they are not those of a GPU. Each run has fresh engines and a fresh process \
@@ -49,9 +53,9 @@ fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
          texts of its own, and {live} agents at once ({workload}), whose token counts are scaled \
          until the engines' KV memory is its share of the peak demand. Host memory is what the \
          engines have, and is not seen here.",
-        given.count(),
-        given.model,
-        number(given.prefill_tokens_per_s)
+        real_engines.count(),
+        real_engines.model,
+        number(real_engines.prefill_tokens_per_s)
     )
 }
 
@@ -59,12 +63,12 @@ fn engines(args: &PeersArgs, given: Option<&Given>, workload: &str) -> String {
 pub(super) fn findings(
     systems: &[System],
     outcomes: &[Outcome],
-    missed: &[(About, String)],
+    missed: &[(RunKey, String)],
     time_scale: f64,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for system in systems.iter().map(|system| system.name.as_str()) {
-        let of_system = outcomes.iter().filter(|o| o.about.system == system);
+        let of_system = outcomes.iter().filter(|o| o.key.system == system);
         let failed = of_system.clone().map(|o| o.failures).sum::<u64>();
         if let Some(first) = of_system.clone().find_map(|o| o.first_failure.as_ref()) {
             notes.push(format!(
@@ -76,7 +80,7 @@ pub(super) fn findings(
                 "{system}: the request before the agents was not answered: {cause}"
             ));
         }
-        let missed = missed.iter().filter(|(about, _)| about.system == system);
+        let missed = missed.iter().filter(|(key, _)| key.system == system);
         if let Some((_, cause)) = missed.clone().next() {
             notes.push(format!(
                 "{system} is missing in {} runs: {cause}",

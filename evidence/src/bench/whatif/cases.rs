@@ -1,7 +1,7 @@
 //! Workloads and sets of policies of the benchmark.
 
 use super::super::BenchError;
-use super::super::given::Given;
+use super::super::real_engines::RealEngines;
 use treadle_core::{KvConfig, Mode};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::cluster::TransferOptions;
@@ -57,7 +57,7 @@ pub(super) struct Case {
     pub(super) slots: usize,
     pub(super) engines: u32,
     /// Real engines, instead of simulated ones.
-    pub(super) given: Option<Given>,
+    pub(super) real_engines: Option<RealEngines>,
     /// What the engines are, or are taken to be.
     pub(super) profile: EngineProfile,
     pub(super) seed: u64,
@@ -68,7 +68,7 @@ impl Case {
     /// given anything for caches to go to.
     pub(super) fn kv(&self, set: &Set) -> KvConfig {
         let links = TransferOptions::default();
-        let moves = set.retains && self.given.is_none();
+        let moves = set.retains && self.real_engines.is_none();
         KvConfig {
             retention: set.retains,
             host_tokens_max: if moves { HOST_TOKENS } else { 0 },
@@ -85,8 +85,11 @@ impl Case {
 
     /// KV memory of each engine, in tokens.
     pub(super) fn kv_tokens(&self) -> u64 {
-        let given = self.given.as_ref().map(|given| given.tokens);
-        given.unwrap_or(self.profile.kv_tokens())
+        let real_engines = self
+            .real_engines
+            .as_ref()
+            .map(|real_engines| real_engines.tokens);
+        real_engines.unwrap_or(self.profile.kv_tokens())
     }
 }
 
@@ -120,17 +123,17 @@ pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchErr
 /// The same on real engines: half as many programs, scaled to the engines' memory, and tools that
 /// are faster.
 pub(super) fn cases_on(
-    given: &Given,
+    real_engines: &RealEngines,
     profile: &EngineProfile,
     names: &[String],
     time_scale: f64,
 ) -> Result<Vec<Case>, BenchError> {
-    let on_given = |mut shape: Shape| {
+    let on_real_engines = |mut shape: Shape| {
         shape.agents.programs /= 2;
         shape.slots /= 2;
         let mut runs = shape.agents.generate()?;
         let peak = peak_demand_tokens(&runs, shape.slots, &EngineProfile::glm46_8xh100());
-        let factor = given.planned_tokens() / (shape.kv_fraction * peak as f64);
+        let factor = real_engines.planned_tokens() / (shape.kv_fraction * peak as f64);
         for run in &mut runs {
             run.scale_tokens(factor);
             for step in &mut run.steps {
@@ -138,17 +141,17 @@ pub(super) fn cases_on(
             }
         }
         Ok(Case {
-            given: Some(given.clone()),
-            engines: given.count(),
+            real_engines: Some(real_engines.clone()),
+            engines: real_engines.count(),
             ..of_shape(
                 &shape,
                 runs,
-                given.planned_context_tokens(),
+                real_engines.planned_context_tokens(),
                 profile.clone(),
             )
         })
     };
-    wanted(names).into_iter().map(on_given).collect()
+    wanted(names).into_iter().map(on_real_engines).collect()
 }
 
 fn wanted(names: &[String]) -> Vec<Shape> {
@@ -237,7 +240,7 @@ fn of_shape(shape: &Shape, mut runs: Vec<AgentRun>, limit: u32, profile: EngineP
         runs,
         slots: shape.slots,
         engines: ENGINES,
-        given: None,
+        real_engines: None,
         profile,
         seed: shape.agents.seed,
     }

@@ -1,13 +1,14 @@
-//! `treadle-bench lab`: does the lab predict? Each workload is run to its end in real time under each
-//! set of policies, several times. Then every recording is replayed under every other set, and the
-//! change in makespan that the replays predict is compared with the one that really came about.
+//! `treadle-bench what-if`: does what-if replay predict? Each workload is run to its end in real time
+//! under each set of policies, several times. Then every recording is replayed under every other
+//! set, and the change in makespan that the replays predict is compared with the one that really came
+//! about.
 
 mod cases;
 mod compared;
 mod real;
 
 use super::figures::{Figure, Report, Target};
-use super::given::Given;
+use super::real_engines::RealEngines;
 use super::{BenchError, report_progress};
 use cases::{Case, NAMES, Set, cases, cases_on};
 use clap::Args;
@@ -28,7 +29,7 @@ const NOTE: &str = "A change is that of the makespan, from one set of policies t
     between the means of both. single.* compares single recordings with single runs, repetition.* \
     two real runs with two others.";
 
-/// Arguments of `treadle-bench lab`.
+/// Arguments of `treadle-bench what-if`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WhatIfArgs {
     /// How much faster than real time the clocks of daemon, engines and agents run; beside engines
@@ -87,7 +88,7 @@ struct Forecast {
 impl WhatIfArgs {
     /// Runs, records, replays, compares.
     pub(super) async fn run(&self, quick: bool) -> Result<Report, BenchError> {
-        let mut report = Report::new("lab");
+        let mut report = Report::new("what-if");
         let (seeds, repeats) = if quick {
             (1, 1)
         } else {
@@ -136,8 +137,8 @@ impl WhatIfArgs {
             return cases(quick, &self.workloads);
         };
         let longest = self.engine_context.map_or(tokens, u64::from);
-        let given = Given::meet(self.engines.clone(), tokens, longest, 1.0).await?;
-        let mut cases = cases_on(&given, profile, &self.workloads, self.time_scale)?;
+        let real_engines = RealEngines::meet(self.engines.clone(), tokens, longest, 1.0).await?;
+        let mut cases = cases_on(&real_engines, profile, &self.workloads, self.time_scale)?;
         if quick {
             cases.truncate(1);
         }
@@ -155,7 +156,7 @@ impl WhatIfArgs {
                 case.name, set.name
             ));
             let run = |number| Box::pin(real::run(case, set, self.time_scale, number));
-            if case.given.is_none() {
+            if case.real_engines.is_none() {
                 recordings.push(try_join_all((0..repeats).map(run)).await?);
                 continue;
             }

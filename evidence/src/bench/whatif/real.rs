@@ -56,8 +56,13 @@ pub(super) async fn run(
     time_scale: f64,
     number: u32,
 ) -> Result<RealRun, BenchError> {
-    let (engines, urls, model, time_scale) = if let Some(given) = &case.given {
-        (Vec::new(), given.urls.clone(), given.model.clone(), 1.0)
+    let (engines, urls, model, time_scale) = if let Some(real_engines) = &case.real_engines {
+        (
+            Vec::new(),
+            real_engines.urls.clone(),
+            real_engines.model.clone(),
+            1.0,
+        )
     } else {
         let engines = start_engines(case, time_scale).await?;
         let urls = engines.iter().map(EngineSimHandle::url).collect();
@@ -100,7 +105,7 @@ pub(super) async fn run(
 /// The seed of what is said. Engines that run already keep the caches of the runs before, so each
 /// has texts of its own there.
 fn seed(case: &Case, set: &Set, number: u32) -> u64 {
-    if case.given.is_none() {
+    if case.real_engines.is_none() {
         return case.seed;
     }
     let name = set.name.bytes().map(u64::from);

@@ -1,6 +1,6 @@
 //! Coding agents on cores: Figures 8(a) and 9 and Table 1.
 
-use super::Found;
+use super::SeedFigures;
 use super::setup::{CONTAINER_S, EXEC_S, NODE_CORES, PAPER_POD, pods, ready};
 use super::tested::Tested;
 use treadle_simulator::actions::{Coding, Outcome, Pods, Pools, Trajectory, bound_s};
@@ -31,7 +31,7 @@ struct Cell {
     node_cores: u32,
 }
 
-pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found) {
+pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut SeedFigures) {
     let size = if small { 16 } else { 1 };
     let cell = |label: String, batch: u32, nodes: u32| Cell {
         label,
@@ -54,7 +54,7 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
 }
 
 /// All systems on one cell; treadle's time per trajectory.
-fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f64 {
+fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut SeedFigures) -> f64 {
     let label = &cell.label;
     let workload = Coding {
         batch: cell.batch,
@@ -96,7 +96,7 @@ fn measure(seed: u64, cell: &Cell, tested: &mut Tested, found: &mut Found) -> f6
     act_s
 }
 
-fn against_pods(cell: &Cell, trajectories: &[Trajectory], ours: &Outcome, found: &mut Found) {
+fn against_pods(cell: &Cell, trajectories: &[Trajectory], ours: &Outcome, found: &mut SeedFigures) {
     let label = &cell.label;
     let ours_s = ours.act_s();
     let of = |(request_milli, limit)| pods(cell.nodes, cell.node_cores, request_milli, limit);

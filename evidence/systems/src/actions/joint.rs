@@ -1,9 +1,9 @@
 //! What actions and caches gain from each other: agents under memory pressure whose tools compete
 //! for cores, with each direction of the joint decision switched off.
 
-use super::Found;
+use super::SeedFigures;
 use crate::pressure::{FORESIGHT, LIVE, NO_TIER, Scenario, System};
-use treadle_simulator::cluster::{NoObserver, Report, Surroundings, simulate_within};
+use treadle_simulator::cluster::{Environment, NoObserver, Report, simulate_within};
 use treadle_simulator::workload::{AgentRun, LognormalAgents};
 
 /// KV memory, as a share of the peak demand.
@@ -19,16 +19,16 @@ const DIRECTIONS: [(&str, bool, bool); 4] = [
 ];
 const SYSTEMS: [(&str, System); 2] = [("no_tier", NO_TIER), ("tier", FORESIGHT)];
 
-pub(super) fn run(seed: u64, small: bool, found: &mut Found) {
+pub(super) fn run(seed: u64, small: bool, found: &mut SeedFigures) {
     let scene = scene(seed, small);
     for (tier, system) in SYSTEMS {
-        let free = measure(&scene, &system, Surroundings::default(), true, true);
+        let free = measure(&scene, &system, Environment::default(), true, true);
         let busy = free.steps_per_min / 60.0 * mean_tool_s(&scene.runs);
         for (label, of_busy) in CORES {
             let cores = ((busy * of_busy).round() as u64).max(1);
-            let around = Surroundings {
+            let around = Environment {
                 tool_cores: Some(cores),
-                ..Surroundings::default()
+                ..Environment::default()
             };
             let of = |order, retention| measure(&scene, &system, around, order, retention);
             let mut without = None;
@@ -50,7 +50,7 @@ pub(super) fn run(seed: u64, small: bool, found: &mut Found) {
 fn measure(
     scene: &Scenario,
     system: &System,
-    around: Surroundings<'_>,
+    around: Environment<'_>,
     joint_order: bool,
     joint_retention: bool,
 ) -> Report {

@@ -82,11 +82,11 @@ pub struct Spread {
 
 /// Figures of one seed, by name, in the order of the names.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct SeedFigures {
     values: BTreeMap<String, f64>,
 }
 
-impl Found {
+impl SeedFigures {
     fn put(&mut self, name: impl Into<String>, value: f64) {
         self.values.insert(name.into(), value);
     }
@@ -96,14 +96,14 @@ impl Found {
 pub fn run(options: &GridOptions, report: &(dyn Fn(&str) + Sync)) -> Vec<Spread> {
     let jobs = (options.jobs.max(1) as usize).min(options.seeds.len().max(1));
     let share = options.seeds.len().div_ceil(jobs).max(1);
-    let found: Vec<Found> = std::thread::scope(|scope| {
+    let found: Vec<SeedFigures> = std::thread::scope(|scope| {
         let threads: Vec<_> = options
             .seeds
             .chunks(share)
             .map(|seeds| {
                 scope.spawn(move || {
                     let one = |seed: &u64| of_seed(options, *seed, report);
-                    seeds.iter().map(one).collect::<Vec<Found>>()
+                    seeds.iter().map(one).collect::<Vec<SeedFigures>>()
                 })
             })
             .collect();
@@ -113,8 +113,8 @@ pub fn run(options: &GridOptions, report: &(dyn Fn(&str) + Sync)) -> Vec<Spread>
     spreads(&found)
 }
 
-fn of_seed(options: &GridOptions, seed: u64, report: &dyn Fn(&str)) -> Found {
-    let mut found = Found::default();
+fn of_seed(options: &GridOptions, seed: u64, report: &dyn Fn(&str)) -> SeedFigures {
+    let mut found = SeedFigures::default();
     let mut tested = Tested::new(options.config.clone());
     for grid in &options.grids {
         report(&format!("{}, seed {seed}", grid.name()));
@@ -131,7 +131,7 @@ fn of_seed(options: &GridOptions, seed: u64, report: &dyn Fn(&str)) -> Found {
     found
 }
 
-fn spreads(found: &[Found]) -> Vec<Spread> {
+fn spreads(found: &[SeedFigures]) -> Vec<Spread> {
     let Some(first) = found.first() else {
         return Vec::new();
     };

@@ -1,7 +1,7 @@
 //! Search agents whose services refuse what goes beyond their quotas: the API part of Figures 6
 //! and 7.
 
-use super::Found;
+use super::SeedFigures;
 use super::tested::Tested;
 use treadle_simulator::actions::{APIS, OnTheirOwn, Outcome, Pools, Search};
 
@@ -9,7 +9,7 @@ const BATCHES: [u32; 3] = [512, 1_024, 2_048];
 /// Waits after the first refusal that are tried, in seconds; the first is the one that is compared.
 const WAITS_S: [f64; 4] = [1.0, 0.25, 4.0, 16.0];
 
-pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found) {
+pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut SeedFigures) {
     let size = if small { 16 } else { 1 };
     for batch in BATCHES {
         let workload = Search {
@@ -24,7 +24,7 @@ pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found
         };
         let ours = tested.run(&pools, &trajectories);
         let label = format!("batch{batch:04}");
-        let requests = |means: treadle_simulator::actions::Means| {
+        let requests = |means: treadle_simulator::actions::MeanTimes| {
             means.queue_s + means.overhead_s + means.run_s
         };
         found.put(format!("search.s.treadle.{label}"), requests(ours.means()));

@@ -1,6 +1,6 @@
 //! Rewards by ten models on devices: Figure 8(b) and Table 1.
 
-use super::Found;
+use super::SeedFigures;
 use super::tested::Tested;
 use treadle_simulator::actions::{Deployed, Outcome, Pools, Services, Trajectory};
 
@@ -13,7 +13,7 @@ const COUNTED: u32 = 1_024;
 /// as much again for the process around it.
 const DISK_LOADS_S: [f64; 2] = [10.0, 5.5];
 
-pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut Found) {
+pub(super) fn run(seed: u64, small: bool, tested: &mut Tested, found: &mut SeedFigures) {
     // Few requests are few requests: a small run leaves out the large batches instead.
     let most = if small { 256 } else { u32::MAX };
     for batch in BATCHES.into_iter().filter(|batch| *batch <= most) {
@@ -58,7 +58,7 @@ fn against(
     trajectories: &[Trajectory],
     ours: &Outcome,
     label: &str,
-    found: &mut Found,
+    found: &mut SeedFigures,
 ) -> f64 {
     let act_s = ours.act_s();
     let means = ours.means();
@@ -105,7 +105,7 @@ fn against_on_demand(
     trajectories: &[Trajectory],
     act_s: f64,
     label: &str,
-    found: &mut Found,
+    found: &mut SeedFigures,
 ) {
     let mut ratio = |name: &str, value: f64| {
         found.put(format!("services.ratio.{name}.{label}"), value / act_s);
@@ -146,7 +146,7 @@ fn count(
     trajectories: &[Trajectory],
     always_s: f64,
     tested: &mut Tested,
-    found: &mut Found,
+    found: &mut SeedFigures,
 ) {
     let enough = (1..=DEVICES).find(|devices| {
         let ours = tested.run(&pools(workload, *devices), trajectories);

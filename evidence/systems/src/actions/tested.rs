@@ -1,6 +1,6 @@
 //! What is compared with all others, and the processor time that it takes.
 
-use super::Found;
+use super::SeedFigures;
 use super::policy::Linked;
 use default_allocation::DefaultAllocation;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ impl Tested {
     }
 
     /// Processor time for each action, which differs from run to run, and questions.
-    pub(super) fn costs(&self, found: &mut Found) {
+    pub(super) fn costs(&self, found: &mut SeedFigures) {
         let actions = self.actions.max(1) as f64;
         let each_us = |time: Duration| time.as_secs_f64() * 1e6 / actions;
         found.put("cost.us.core", each_us(self.core));

@@ -9,16 +9,16 @@
 
 mod by_step;
 mod figures;
+mod observation;
 mod replay;
 mod report;
-mod seen;
 #[cfg(test)]
 mod tests;
 
 pub use by_step::StepFigures;
 pub use figures::tail_recall;
+pub use observation::{Observation, ObservationTable, Remaining};
 pub use report::{
     PredictionError, PredictionOptions, PredictionReport, PredictorFigures, PredictorSteps,
     TaskPredictions, compare, compare_recorded, recorded,
 };
-pub use seen::{Remaining, Seen, SeenTable};

@@ -3,7 +3,7 @@
 
 use treadle_plugin::{PolicyError, PredictionPolicy};
 
-use super::seen::{Remaining, Seen, SeenTable};
+use super::observation::{Observation, ObservationTable, Remaining};
 use treadle_engine_model::engine::content_hash;
 use treadle_simulator::workload::AgentRun;
 
@@ -97,17 +97,17 @@ fn ask(
     extra: &[&str],
 ) -> Result<Vec<Prediction>, PolicyError> {
     let row = |place: &usize| {
-        let seen = Seen::after(&rollout.runs[*place], steps, rollout.scores[*place]);
+        let observation = Observation::after(&rollout.runs[*place], steps, rollout.scores[*place]);
         if returned {
-            seen.returned(&rollout.runs[*place])
+            observation.returned(&rollout.runs[*place])
         } else {
-            seen
+            observation
         }
     };
-    let rows: Vec<Seen> = places.iter().map(row).collect();
-    let given = policy.predict(&SeenTable::new(&rows, &[], extra).live())?;
-    let total = |(row, seen): (usize, &Seen)| {
-        let done = seen.output_tokens as f64;
+    let rows: Vec<Observation> = places.iter().map(row).collect();
+    let given = policy.predict(&ObservationTable::new(&rows, &[], extra).live())?;
+    let total = |(row, observation): (usize, &Observation)| {
+        let done = observation.output_tokens as f64;
         Prediction {
             total: done + given.remaining_tokens[row],
             total_p90: done + given.remaining_tokens_p90[row],
@@ -127,15 +127,15 @@ fn learn(
     for (count, place) in over.iter().enumerate() {
         let run = &rollout.runs[*place];
         for steps in 0..run.steps.len() {
-            let seen = Seen::after(run, steps, rollout.scores[*place]);
-            let returned = (steps > 0).then(|| seen.returned(run));
-            for seen in [Some(seen), returned].into_iter().flatten() {
-                remaining.push(seen.remaining(run));
-                rows.push(seen);
+            let observation = Observation::after(run, steps, rollout.scores[*place]);
+            let returned = (steps > 0).then(|| observation.returned(run));
+            for observation in [Some(observation), returned].into_iter().flatten() {
+                remaining.push(observation.remaining(run));
+                rows.push(observation);
             }
         }
         if rows.len() >= ROUND_MAX || count + 1 == over.len() {
-            policy.learn(&SeenTable::new(&rows, &remaining, extra).finished())?;
+            policy.learn(&ObservationTable::new(&rows, &remaining, extra).finished())?;
             rows.clear();
             remaining.clear();
         }

@@ -178,14 +178,14 @@ pub fn compare_recorded(runs: Vec<AgentRun>) -> Result<Vec<PredictorSteps>, Pred
         scores: vec![0.0; runs.len()],
         runs,
     };
-    let course = Course {
+    let evaluation = Evaluation {
         before: vec![rollout(before)],
         evaluated: rollout(evaluated),
     };
-    let all = course.all()?;
+    let all = evaluation.all()?;
     // Without text there is nothing to compare with it.
     let all = all.into_iter().filter(|(name, _)| *name != "heddle");
-    Ok(steps_of(&course.evaluated.runs, all))
+    Ok(steps_of(&evaluation.evaluated.runs, all))
 }
 
 fn steps_of(
@@ -200,12 +200,12 @@ fn steps_of(
 }
 
 /// What a task's predictors go through.
-struct Course {
+struct Evaluation {
     before: Vec<Rollout>,
     evaluated: Rollout,
 }
 
-impl Course {
+impl Evaluation {
     fn new(options: &PredictionOptions, task: AgentTask) -> Result<Self, WorkloadError> {
         let evaluated = RolloutWorkload {
             task,
@@ -292,20 +292,20 @@ fn compare_task(
     options: &PredictionOptions,
     task: AgentTask,
 ) -> Result<TaskPredictions, PredictionError> {
-    let course = Course::new(options, task)?;
-    let actual: Vec<f64> = course
+    let evaluation = Evaluation::new(options, task)?;
+    let actual: Vec<f64> = evaluation
         .evaluated
         .runs
         .iter()
         .map(|run| run.output_tokens() as f64)
         .collect();
-    let running: Vec<bool> = course
+    let running: Vec<bool> = evaluation
         .evaluated
         .runs
         .iter()
         .map(|run| run.steps.len() >= LOOKS)
         .collect();
-    let all = course.all()?;
+    let all = evaluation.all()?;
     let evaluate = |name, looks: std::ops::Range<usize>, predictions: &Predictions| {
         let figures = |look| evaluated(name, look, predictions, &actual, &running);
         looks.map(figures).collect::<Vec<_>>()
@@ -320,7 +320,7 @@ fn compare_task(
         programs: actual.len(),
         running: running.iter().filter(|running| **running).count(),
         predictors,
-        by_step: steps_of(&course.evaluated.runs, all),
+        by_step: steps_of(&evaluation.evaluated.runs, all),
     })
 }
 

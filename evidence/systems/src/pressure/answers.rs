@@ -1,7 +1,9 @@
 //! An eviction policy, linked natively, with the columns that the daemon gives it.
 
-use treadle_core::{
-    Attribution, CacheAction, Core, CostEstimates, NEVER, PolicyAnswer, Purpose, Question,
+use treadle_core::Core;
+use treadle_core::estimates::NEVER;
+use treadle_core::programs::{
+    Attribution, CacheAction, CostEstimates, PolicyAnswer, Purpose, Question,
 };
 use treadle_model::{PolicyRef, Span};
 use treadle_plugin::{

@@ -18,7 +18,9 @@ pub use answers::Native;
 pub use bound::steps_per_min_bound;
 pub use figures::{Figure, Goal, figures};
 pub use ranks::{RIVALS, RankOutcome, RankSystem, TREADLE, rank_profile};
-pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, LIMITS, Means, NO_TIER, System, TTLS};
+pub use systems::{
+    ABLATIONS, Ability, BASELINES, Decider, FORESIGHT, LIMITS, NO_TIER, System, TTLS,
+};
 
 use oracle::Oracle;
 use serde::Serialize;
@@ -118,7 +120,7 @@ impl Scenario {
     pub fn run(&self, system: &System, kv_tokens: u64) -> Report {
         let options = self.options(system, kv_tokens);
         let policy = system.answers();
-        let mut policy: Box<dyn Answers + '_> = if system.can(Means::Truth) {
+        let mut policy: Box<dyn Answers + '_> = if system.can(Ability::Truth) {
             Box::new(Oracle::new(&self.runs, policy))
         } else {
             policy
@@ -129,14 +131,14 @@ impl Scenario {
     /// What [`Scenario::run`] runs with.
     pub fn options(&self, system: &System, kv_tokens: u64) -> ClusterOptions {
         let kv = KvConfig {
-            retention: system.can(Means::Retention),
-            host_tokens_max: if system.can(Means::HostTier) {
+            retention: system.can(Ability::Retention),
+            host_tokens_max: if system.can(Ability::HostTier) {
                 self.host_tokens()
             } else {
                 0
             },
             host_tokens_per_s: self.transfers.host_tokens_per_s(),
-            migration_tokens_per_s: if system.can(Means::Migration) {
+            migration_tokens_per_s: if system.can(Ability::Migration) {
                 self.transfers.migration_tokens_per_s()
             } else {
                 0
@@ -145,7 +147,7 @@ impl Scenario {
             ..KvConfig::default()
         };
         let kv = KvConfig {
-            backlog_max: if system.can(Means::Backlog) {
+            backlog_max: if system.can(Ability::Backlog) {
                 kv.backlog_max
             } else {
                 Span(0)
@@ -157,7 +159,7 @@ impl Scenario {
             core: CoreConfig {
                 mode: system.mode,
                 // Others have no bound that follows the contexts; the longest costs least steps.
-                deferral_min: if kv.retention && !system.can(Means::Patience) {
+                deferral_min: if kv.retention && !system.can(Ability::Patience) {
                     defaults.deferral_min
                 } else {
                     defaults.deferral_max
@@ -177,7 +179,7 @@ impl Scenario {
                     self.transfers.host_tokens_per_s(),
                 ),
             transfers: self.transfers,
-            reports_prefixes: system.can(Means::Prefixes),
+            reports_prefixes: system.can(Ability::Prefixes),
             concurrency: self.live,
             stop_at_us: Some((WARM_UP_MIN + self.minutes) * MINUTE_US),
             count_from_us: WARM_UP_MIN * MINUTE_US,

@@ -2,7 +2,8 @@
 //! and from bounds on waits.
 
 use std::collections::BTreeMap;
-use treadle_core::{Core, Question};
+use treadle_core::Core;
+use treadle_core::programs::Question;
 use treadle_model::{Phase, Span};
 use treadle_simulator::cluster::{Answered, Answers};
 use treadle_simulator::workload::AgentRun;

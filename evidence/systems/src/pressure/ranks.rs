@@ -4,10 +4,11 @@
 use super::{NO_TIER, Scenario, System, systems};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::cluster::{
-    ClusterOptions, EngineRanks, RankChoice, Report, Surroundings, TransferOptions, Watch,
+    ClusterOptions, EngineRanks, Environment, RankChoice, Report, TransferOptions, Watch,
     percentile, simulate_within,
 };
 use treadle_simulator::workload::AgentRun;
@@ -114,13 +115,13 @@ impl Scenario {
             count_from_us: 0,
             ..options
         };
-        let around = Surroundings {
+        let around = Environment {
             ranks: Some(EngineRanks {
                 count: ranks,
                 chosen_by: system.chosen_by,
             }),
             reports_groups: true,
-            ..Surroundings::default()
+            ..Environment::default()
         };
         let mut times = ProgramTimes::default();
         let mut answers = system.system.answers();

@@ -1,4 +1,4 @@
-//! The systems that are compared: which policy decides, and with what means.
+//! The systems that are compared: which policy decides, and what each can do.
 
 use super::Native;
 use foresight_eviction::ForesightEviction;
@@ -31,7 +31,7 @@ pub enum Decider {
 
 /// What a system can do beside deciding which programs wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum Ability {
     /// Its policy is asked what becomes of caches.
     Retention,
     /// There is host memory to offload to.
@@ -48,7 +48,7 @@ pub enum Means {
     Patience,
 }
 
-use Means::{Backlog, HostTier, Migration, Patience, Prefixes, Retention, Truth};
+use Ability::{Backlog, HostTier, Migration, Patience, Prefixes, Retention, Truth};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,14 @@ pub struct System {
     /// The policy that decides.
     pub decider: Decider,
     /// What it can do.
-    pub means: &'static [Means],
+    pub abilities: &'static [Ability],
 }
 
 const PLAIN: System = System {
     name: "sticky",
     mode: Mode::Sticky,
     decider: Decider::NoPolicy,
-    means: &[Prefixes],
+    abilities: &[Prefixes],
 };
 
 /// A program stays on its engine, which evicts the least recently used blocks.
@@ -136,14 +136,14 @@ pub const BASELINES: [System; 9] = [
 pub const FORESIGHT: System = System {
     name: "foresight",
     decider: Decider::Foresight("waiting", FORESIGHT_COLUMNS),
-    means: &[Retention, HostTier, Migration, Prefixes, Backlog],
+    abilities: &[Retention, HostTier, Migration, Prefixes, Backlog],
     ..AWARE
 };
 
 /// A daemon with its defaults: nowhere to offload or move caches to.
 pub const NO_TIER: System = System {
     name: "foresight.no_tier",
-    means: &[Retention, Prefixes, Backlog],
+    abilities: &[Retention, Prefixes, Backlog],
     ..FORESIGHT
 };
 
@@ -152,17 +152,17 @@ pub const NO_TIER: System = System {
 pub const LIMITS: [System; 3] = [
     System {
         name: "limit.truth",
-        means: &[Retention, Prefixes, Backlog, Truth],
+        abilities: &[Retention, Prefixes, Backlog, Truth],
         ..NO_TIER
     },
     System {
         name: "limit.patience",
-        means: &[Retention, Prefixes, Backlog, Patience],
+        abilities: &[Retention, Prefixes, Backlog, Patience],
         ..NO_TIER
     },
     System {
         name: "limit.both",
-        means: &[Retention, Prefixes, Backlog, Truth, Patience],
+        abilities: &[Retention, Prefixes, Backlog, Truth, Patience],
         ..NO_TIER
     },
 ];
@@ -171,7 +171,7 @@ pub const LIMITS: [System; 3] = [
 pub const ABLATIONS: [System; 7] = [
     System {
         name: "without.prefixes",
-        means: &[Retention, HostTier, Migration, Backlog],
+        abilities: &[Retention, HostTier, Migration, Backlog],
         ..FORESIGHT
     },
     // A decay chooses the program that goes, and the core the cheapest way for it.
@@ -180,7 +180,7 @@ pub const ABLATIONS: [System; 7] = [
         decider: Decider::ThunderAgent(
             r#"{"decay": "exponential", "half_life_s": 1, "hold_s": 0}"#,
         ),
-        means: &[HostTier, Migration, Prefixes],
+        abilities: &[HostTier, Migration, Prefixes],
         ..FORESIGHT
     },
     System {
@@ -195,25 +195,25 @@ pub const ABLATIONS: [System; 7] = [
     },
     System {
         name: "without.backlog",
-        means: &[Retention, HostTier, Migration, Prefixes],
+        abilities: &[Retention, HostTier, Migration, Prefixes],
         ..FORESIGHT
     },
     System {
         name: "without.offload",
-        means: &[Retention, Migration, Prefixes, Backlog],
+        abilities: &[Retention, Migration, Prefixes, Backlog],
         ..FORESIGHT
     },
     System {
         name: "without.migration",
-        means: &[Retention, HostTier, Prefixes, Backlog],
+        abilities: &[Retention, HostTier, Prefixes, Backlog],
         ..FORESIGHT
     },
 ];
 
 impl System {
     /// Whether it can do this.
-    pub fn can(&self, means: Means) -> bool {
-        self.means.contains(&means)
+    pub fn can(&self, ability: Ability) -> bool {
+        self.abilities.contains(&ability)
     }
 
     /// A policy that has seen nothing yet.

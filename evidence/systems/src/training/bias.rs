@@ -1,9 +1,9 @@
 //! What shaping policies and bounds train, beside what is sampled.
 
 use super::contest::{h800, setup, work};
-use super::course::SetupError;
 use super::outcome::Outcome;
 use super::shaper::{PLUGINS, Shaping};
+use super::simulation::SetupError;
 use super::suite::{Options, Suite, by_seed};
 use super::system::{Setup, System};
 use super::table::Row;

@@ -4,10 +4,10 @@
 //! only: prefix caches, routing, serverless judges, transfers of weights beside the rollout and, in
 //! the second contest, redundant members are everybody's.
 
-use super::course::SetupError;
 use super::hardware::{ETHERNET, EngineClass, Hardware, RDMA, Sharing};
 use super::outcome::Outcome;
 use super::shaper::Shaping;
+use super::simulation::SetupError;
 use super::suite::{Options, Suite, by_seed, ratios, run_all, seeded};
 use super::system::{Affinity, Setup, System};
 use super::table::Row;

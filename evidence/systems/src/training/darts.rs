@@ -2,9 +2,9 @@
 //! only a curve over the stated model of lengths.
 
 use super::contest::{h800, setup, work};
-use super::course::SetupError;
 use super::outcome::Outcome;
 use super::shaper::Shaping;
+use super::simulation::SetupError;
 use super::suite::{Options, Suite, by_seed, ratios};
 use super::system::{Setup, Streaming, System};
 use super::table::Row;

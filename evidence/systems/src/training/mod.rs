@@ -4,12 +4,11 @@
 //! Real are the core's machine of groups, batches and versions, and the shaping policies. Models are
 //! engines ([`treadle_engine_model`]), environments, judges, the trainer, weights on their way, and
 //! the lengths of what is sampled. Baselines run on the same machine with other settings; what they
-//! do that the machine does not is in [`Course`](course).
+//! do that the machine does not is in [`Simulation`](simulation).
 
 mod bias;
 mod contest;
 mod control;
-mod course;
 mod darts;
 mod fleet;
 mod hardware;
@@ -19,6 +18,7 @@ mod parameters;
 mod programs;
 mod rollart;
 mod shaper;
+mod simulation;
 mod stream;
 mod suite;
 mod system;
@@ -28,7 +28,7 @@ mod tests;
 mod trainer;
 mod workload;
 
-pub use course::SetupError;
 pub use parameters::parameters;
+pub use simulation::SetupError;
 pub use suite::{Options, Part, Suite};
 pub use table::{Row, text};

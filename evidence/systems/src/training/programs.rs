@@ -1,8 +1,8 @@
 //! Programs: each has an environment, samples turns, and gets a reward.
 
 use super::control::JOB;
-use super::course::{Course, Due, group_key, number_of};
 use super::judges::Pool;
+use super::simulation::{Due, Simulation, group_key, number_of};
 use super::system::{Interaction, Rewarding};
 use super::workload::{Scoring, Trajectory};
 use treadle_core::training::{End, MemberRef, Report, Reward, TrainingEvent};
@@ -68,7 +68,7 @@ fn key_of(program: usize) -> Box<str> {
     format!("p{program}").into()
 }
 
-impl Course<'_> {
+impl Simulation<'_> {
     fn member(&self, program: usize) -> MemberRef {
         MemberRef {
             job: JOB.into(),

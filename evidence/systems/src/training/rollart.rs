@@ -1,11 +1,11 @@
 //! `RollArt`'s parts in isolation (§3, §7.3, §7.4).
 
 use super::contest::{bindings, h800, setup, work};
-use super::course::SetupError;
 use super::hardware::{ETHERNET, EngineClass, Hardware};
 use super::judges::Judges;
 use super::outcome::Outcome;
 use super::shaper::Shaping;
+use super::simulation::SetupError;
 use super::suite::{Options, Suite, by_seed, ratios};
 use super::system::{Interaction, Setup, System, Transfer};
 use super::table::Row;

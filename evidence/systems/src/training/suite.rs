@@ -1,7 +1,7 @@
 //! Which comparisons are run, on which seeds, and how many at once.
 
-use super::course::{SetupError, run};
 use super::outcome::Outcome;
+use super::simulation::{SetupError, run};
 use super::system::Setup;
 use super::table::Row;
 use super::{bias, contest, darts, rollart};

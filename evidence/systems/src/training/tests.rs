@@ -2,10 +2,10 @@
 //! its bound, and the same set-up gives the same run.
 
 use super::contest::{h800, setup, work};
-use super::course::run;
 use super::hardware::Sharing;
 use super::outcome::Outcome;
 use super::shaper::{PLUGINS, Shaping};
+use super::simulation::run;
 use super::system::{Bound, Interaction, Rewarding, Setup, System, Transfer};
 use super::workload::{Failures, MATH, SWE, WEB};
 use treadle_engine_model::hardware::QWEN3_8B;

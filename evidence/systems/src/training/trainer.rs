@@ -1,9 +1,9 @@
 //! The trainer, and the way of weights from it to the engines.
 
 use super::control::JOB;
-use super::course::{Course, Due, number_of};
 use super::hardware::{STREAMED_SHARE, Sharing, TURN_S};
 use super::outcome::BatchSeen;
+use super::simulation::{Due, Simulation, number_of};
 use super::system::{Streaming, Transfer, Update};
 use treadle_core::training::TrainingEvent;
 
@@ -41,7 +41,7 @@ fn log(tokens: u64) -> f64 {
     (tokens.max(1) as f64).ln()
 }
 
-impl Course<'_> {
+impl Simulation<'_> {
     /// The trainer asks for its next batch.
     pub(super) fn trainer_waits(&mut self) {
         self.trainer.waits_since = self.now;

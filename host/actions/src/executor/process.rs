@@ -10,7 +10,7 @@ use super::attempt::{Attempt, failed};
 use super::blocking;
 use crate::body::ProcessBody;
 use crate::process::{
-    Cgroup, Ended, Identity, Leftover, MARK, ProcessOrder, Report, Stop, Taken, inherited,
+    Cgroup, CoreLease, Ended, Identity, Leftover, MARK, ProcessOrder, Report, Stop, inherited,
 };
 use crate::requests::Server;
 
@@ -66,7 +66,7 @@ impl Attempt {
         &mut self,
         supervisor: Identity,
         pen: Option<PathBuf>,
-        taken: &Taken,
+        taken: &CoreLease,
     ) -> io::Result<(Option<Cgroup>, Leftover)> {
         let (parts, id) = (self.parts.clone(), self.id);
         let memory = self.granted(MEMORY);
@@ -93,7 +93,7 @@ impl Attempt {
         &self,
         body: &ProcessBody,
         service: Option<Server>,
-        taken: &Taken,
+        taken: &CoreLease,
         cgroup: Option<&Cgroup>,
     ) -> ProcessOrder {
         let config = &self.parts.config;

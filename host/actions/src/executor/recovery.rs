@@ -7,13 +7,13 @@ use treadle_core::actions::{ActionEvent, Outcome};
 use treadle_model::ActionId;
 
 use super::{ExecutorConfig, ExecutorError, blocking};
-use crate::markers::{AttemptId, Found, Markers};
+use crate::markers::{AttemptId, EarlierAttempts, Markers};
 use crate::process::{Cgroups, Pens};
 
 /// The attempts of earlier daemons. None of them is running any more.
 #[derive(Debug)]
 pub struct Recovery {
-    pub(super) found: Found,
+    pub(super) found: EarlierAttempts,
     pub(super) markers: Markers,
     pub(super) cgroups: Option<Cgroups>,
     pub(super) pens: Option<Pens>,

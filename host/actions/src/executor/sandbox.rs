@@ -12,9 +12,9 @@ use treadle_sandbox::{End, Event, Exec, Input, Sandbox, SandboxError, Share};
 
 use super::Executor;
 use super::attempt::{Attempt, failed};
-use crate::body::{HeldWork, SandboxCommand};
+use crate::body::{HandlerWork, SandboxCommand};
 use crate::capture::Capture;
-use crate::process::{Stop, Taken, stopped};
+use crate::process::{CoreLease, Stop, stopped};
 
 /// How long a handler has to end its work when asked.
 const HANDLER_MAX: Duration = Duration::from_secs(10);
@@ -146,7 +146,7 @@ impl Attempt {
         Ok(sandbox)
     }
 
-    fn cores(&self) -> Taken {
+    fn cores(&self) -> CoreLease {
         let cores = self.granted(CPU).unwrap_or(0);
         self.parts
             .cores
@@ -168,7 +168,7 @@ impl Attempt {
     }
 
     /// Passes the resources to the waiting handler, and waits until its work is done.
-    pub(super) async fn held(mut self, work: &HeldWork) -> (Outcome, Vec<u8>) {
+    pub(super) async fn held(mut self, work: &HandlerWork) -> (Outcome, Vec<u8>) {
         let expected = self.parts.lock().expected.remove(&work.token);
         let Some(handler) = expected else {
             return (failed("the requesting client is gone"), Vec::new());

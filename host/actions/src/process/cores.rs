@@ -11,7 +11,7 @@ pub(crate) struct Cores(Arc<Mutex<BTreeMap<u32, u32>>>);
 
 /// Cores of one action, returned when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct CoreLease {
     from: Cores,
     cores: Vec<u32>,
 }
@@ -46,7 +46,7 @@ impl Cores {
     }
 
     /// Takes the `count` least used cores, or all if there are fewer.
-    pub(crate) fn take(&self, count: usize) -> Taken {
+    pub(crate) fn take(&self, count: usize) -> CoreLease {
         let mut all = self.lock();
         let mut by_users: Vec<_> = all.iter().map(|(core, users)| (*users, *core)).collect();
         by_users.sort_unstable();
@@ -57,7 +57,7 @@ impl Cores {
         }
         drop(all);
         let from = self.clone();
-        Taken { from, cores }
+        CoreLease { from, cores }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
@@ -65,13 +65,13 @@ impl Cores {
     }
 }
 
-impl Taken {
+impl CoreLease {
     pub(crate) fn cores(&self) -> &[u32] {
         &self.cores
     }
 }
 
-impl Drop for Taken {
+impl Drop for CoreLease {
     fn drop(&mut self) {
         let mut all = self.from.lock();
         for core in &self.cores {

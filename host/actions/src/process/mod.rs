@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use tokio::sync::watch as latest;
 
 pub(crate) use cgroup::{Cgroup, Cgroups};
-pub(crate) use cores::{Cores, Taken};
+pub(crate) use cores::{CoreLease, Cores};
 pub(crate) use leftovers::{Leftover, end_leftovers};
 pub(crate) use messages::{ProcessOrder, Report};
 pub(crate) use pens::Pens;

@@ -193,6 +193,11 @@ impl Estimates {
         self.transfers.moves.see(now, tokens, took);
     }
 
+    /// Records a prompt whose cache an engine fetched from the one that had computed it.
+    pub fn handed_over(&mut self, now: Timestamp, tokens: u64, took: Span) {
+        self.transfers.handovers.see(now, tokens, took);
+    }
+
     /// Remembers the speeds of an engine that leaves, for its class.
     pub fn engine_left(&mut self, engine: &Engine<'_>, now: Timestamp) {
         self.classes.see(engine, now);
@@ -248,6 +253,13 @@ impl Estimates {
     pub fn move_time(&self, now: Timestamp, tokens: u64, assumed: u64) -> Span {
         let seen = self.transfers.moves.tokens_per_s(now);
         time_for(tokens, seen.unwrap_or(assumed))
+    }
+
+    /// Time for an engine to fetch this many tokens from the one that has computed them; 0 before
+    /// the first, so that it is tried.
+    pub fn handover_time(&self, now: Timestamp, tokens: u64) -> Span {
+        let seen = self.transfers.handovers.tokens_per_s(now);
+        seen.map_or(Span(0), |speed| time_for(tokens, speed))
     }
 
     /// Prompt tokens that engines compute per second; `assumed` before any was measured.

@@ -117,6 +117,11 @@ pub(super) struct TransferSpeed {
 }
 
 impl TransferSpeed {
+    /// True without transfers.
+    fn is_unused(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Records that a transfer of `tokens` took `took`.
     pub(super) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
@@ -148,6 +153,9 @@ pub(super) struct TransferSpeeds {
     pub(super) loads: TransferSpeed,
     /// From one engine to another.
     pub(super) moves: TransferSpeed,
+    /// From a prefill worker to the first token of the answer.
+    #[serde(default, skip_serializing_if = "TransferSpeed::is_unused")]
+    pub(super) handovers: TransferSpeed,
 }
 
 impl TransferSpeeds {

@@ -3,7 +3,8 @@
 use crate::scenario::Scenario;
 use treadle_core::memory::Direction;
 use treadle_core::memory::{TokenTime, Use};
-use treadle_core::{Event, KvConfig, Mode, ProgramEvent, StepTokens};
+use treadle_core::programs::{ProgramEvent, StepTokens};
+use treadle_core::{Event, KvConfig, Mode};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn worker(s: &Scenario, worker: u32) -> TokenTime {

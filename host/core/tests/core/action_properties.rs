@@ -5,7 +5,9 @@
 use crate::executor::{Answers, Executor, action, devices, quota, units};
 use proptest::prelude::*;
 use treadle_core::actions::{ActionEvent, ActionSpec, Outcome, Resource};
-use treadle_core::{Capacity, Core, DaemonEvent, Event, ProgramEvent, StepArrival, StepTokens};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramEvent, StepArrival, StepTokens};
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{ActionId, EngineKind, FinishReason, Span, StepId, WorkerId};
 
 #[derive(Clone, Debug)]
@@ -130,6 +132,7 @@ fn new(answers: Answers, joint_order: bool) -> Executor {
             tokens: Some(4_000),
             ..Capacity::default()
         },
+        role: None,
     });
     e
 }

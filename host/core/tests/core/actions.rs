@@ -1,9 +1,10 @@
 //! Actions reported by tool runners.
 
 use crate::scenario::Scenario;
+use treadle_core::Event;
 use treadle_core::estimates::ToolStatistics;
 use treadle_core::programs::ACTIONS_MAX;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
 
 fn started(program: &str, action: &str, tool: &str) -> Event {
     Event::Program(ProgramEvent::ActionStarted {

@@ -2,8 +2,9 @@
 //! it has room, fall back rather than wait, return when that pays, and do not go back and forth.
 
 use crate::scenario::Scenario;
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::training::{Affinity, JobSettings, MemberRef, TrainingEvent};
-use treadle_core::{Event, ProgramEvent};
 use treadle_model::WorkerId;
 
 /// Engines with this much memory, of these classes and with these microseconds per token.

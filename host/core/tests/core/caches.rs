@@ -2,11 +2,12 @@
 //! forgotten.
 
 use crate::scenario::Scenario;
+use treadle_core::memory::Capacity;
 use treadle_core::programs::DecisionKind;
-use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, DaemonEvent, Event, PolicyAnswer, ProgramCommand,
-    ProgramEvent, Purpose,
+use treadle_core::programs::{
+    Attribution, CacheAction, PolicyAnswer, ProgramCommand, ProgramEvent, Purpose,
 };
+use treadle_core::{Command, DaemonEvent, Event};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
 /// Workers whose programs' caches may leave; only the test answers questions.

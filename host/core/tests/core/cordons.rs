@@ -2,10 +2,10 @@
 //! loses its programs between their steps, and programs without another worker wait.
 
 use crate::scenario::Scenario;
+use treadle_core::memory::Capacity;
 use treadle_core::programs::{Because, DecisionKind, Worker, WorkerState};
-use treadle_core::{
-    Capacity, Command, Core, CoreConfig, Event, Mode, ProgramCommand, ProgramEvent, Refusal,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Refusal};
+use treadle_core::{Command, Core, CoreConfig, Event, Mode};
 use treadle_model::{ProgramId, WorkerId};
 
 use WorkerState::{Active, Cordoned, Draining};

@@ -1,7 +1,7 @@
 //! Programs that have waited for long, and policies that would keep them waiting.
 
 use crate::scenario::Scenario;
-use treadle_core::Purpose;
+use treadle_core::programs::Purpose;
 use treadle_model::{ProgramId, WorkerId};
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs that start others, and wait for them.
 
 use crate::scenario::Scenario;
-use treadle_core::PrefixSegment;
+use treadle_core::memory::PrefixSegment;
 use treadle_core::programs::{Program, SUBAGENT};
 use treadle_model::{Span, WorkerId};
 

@@ -2,7 +2,8 @@
 //! again.
 
 use crate::scenario::Scenario;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_model::WorkerId;
 
 /// Two engines that differ only in the time per token. The first program to come goes to the slow

@@ -2,9 +2,9 @@
 //! caches that linger.
 
 use crate::scenario::Scenario;
-use treadle_core::{
-    Command, Core, Event, Mode, PrefixSegment, ProgramCommand, ProgramEvent, Purpose, StepTokens,
-};
+use treadle_core::memory::PrefixSegment;
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Purpose, StepTokens};
+use treadle_core::{Command, Core, Event, Mode};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 /// One worker that computes 100 prompt tokens per second.

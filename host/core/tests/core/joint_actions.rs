@@ -2,9 +2,9 @@
 
 use crate::executor::{Executor, action, units};
 use treadle_core::actions::{ActionEvent, ActionSpec, Outcome};
-use treadle_core::{
-    Attribution, CacheAction, Capacity, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
-    StepTokens,
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{
+    Attribution, CacheAction, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepTokens,
 };
 use treadle_model::{
     ActionId, EngineKind, FinishReason, PolicyRef, Span, StepId, Timestamp, WorkerId,
@@ -21,6 +21,7 @@ fn program(e: &mut Executor, number: u32, context: u64, engine: u64) {
             tokens: Some(engine),
             ..Capacity::default()
         },
+        role: None,
     });
     let step = StepId(u64::from(number));
     e.handle(ProgramEvent::StepArrived(StepArrival {

@@ -21,6 +21,7 @@ mod ranks;
 mod rejected;
 mod resting;
 mod rewards;
+mod roles;
 mod rollout;
 mod scenario;
 mod scenarios;

@@ -1,7 +1,9 @@
 //! Several models behind one daemon: which steps go to which workers.
 
 use crate::scenario::Scenario;
-use treadle_core::{Capacity, Event, Mode, ProgramEvent, Refusal};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramEvent, Refusal};
+use treadle_core::{Event, Mode};
 use treadle_model::{EngineKind, WorkerId};
 
 const MODES: [Mode; 3] = [Mode::ProgramAware, Mode::Sticky, Mode::LeastLoad];

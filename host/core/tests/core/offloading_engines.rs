@@ -2,7 +2,9 @@
 //! programs until a cache is lost, and programs wait for a shorter time there.
 
 use crate::scenario::Scenario;
-use treadle_core::{Capacity, Core, DaemonEvent, Event, ProgramEvent, StepTokens};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramEvent, StepTokens};
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_model::{EngineKind, FinishReason, Span, StepId, WorkerId};
 
 /// One worker with 10,000 tokens of KV memory, which computes 100,000 per second.

@@ -3,7 +3,8 @@
 use crate::scenario::Scenario;
 use crate::scenario::rollouts::{answer, queued_step, rollout, route};
 use treadle_core::programs::GivesWay;
-use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, ProgramEvent, Purpose};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Purpose};
+use treadle_core::{Command, DaemonEvent, Event};
 use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
 
 #[test]

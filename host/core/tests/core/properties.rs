@@ -4,11 +4,11 @@
 use crate::scenario::Scenario;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use treadle_core::memory::Capacity;
 use treadle_core::memory::Direction;
 use treadle_core::programs::WorkerState;
-use treadle_core::{
-    Capacity, Command, Core, Event, KvConfig, ProgramCommand, ProgramEvent, RolloutConfig,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
+use treadle_core::{Command, Core, Event, KvConfig, RolloutConfig};
 use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
 
 #[derive(Clone, Debug)]
@@ -375,7 +375,7 @@ proptest! {
         let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed
             + c.steps_rejected;
         let failed_and_refused = scenario.refusals().iter()
-            .filter(|(_, r)| matches!(r, treadle_core::Refusal::EngineFailed { .. })).count() as u64;
+            .filter(|(_, r)| matches!(r, treadle_core::programs::Refusal::EngineFailed { .. })).count() as u64;
         prop_assert_eq!(ended - failed_and_refused, c.steps_arrived, "every step ends once");
     }
 

@@ -2,7 +2,9 @@
 
 use crate::scenario::{Scenario, arrival};
 use std::collections::BTreeMap;
-use treadle_core::{Capacity, Event, Mode, ProgramEvent};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Event, Mode};
 use treadle_model::{EngineKind, WorkerId};
 
 /// Workers with 100,000 tokens at these URLs.
@@ -17,6 +19,7 @@ pub(crate) fn workers(urls: &[&str]) -> Scenario {
                 tokens: Some(100_000),
                 ..Capacity::default()
             },
+            role: None,
         }));
     }
     s

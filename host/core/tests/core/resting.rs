@@ -1,8 +1,9 @@
 //! Engines that answer and take no steps for now: paused, asleep or busy ones.
 
 use crate::scenario::Scenario;
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Refusal, StepFailure};
 use treadle_core::programs::{Rest, Worker};
-use treadle_core::{Command, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepFailure};
+use treadle_core::{Command, Event, Mode};
 use treadle_model::{Span, StepId, WorkerId};
 
 const MODES: [Mode; 3] = [Mode::ProgramAware, Mode::Sticky, Mode::LeastLoad];

@@ -1,7 +1,8 @@
 //! Rewards: what the core stores of them, and what they do not change.
 
 use crate::scenario::Scenario;
-use treadle_core::{Command, Core, CoreConfig, ProgramCommand};
+use treadle_core::programs::ProgramCommand;
+use treadle_core::{Command, Core, CoreConfig};
 
 fn reward(s: &Scenario, program: &str) -> Option<i64> {
     let live = s.core.programs().program(program);

@@ -4,9 +4,9 @@
 use crate::scenario::Scenario;
 use crate::scenario::rollouts::{answer, queued_step, rollout, route};
 use treadle_core::bindings::{BUILT_IN, BindingEvent};
-use treadle_core::{
-    Capacity, Command, CoreConfig, DaemonEvent, Event, Mode, ProgramCommand, ProgramEvent, Purpose,
-};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Purpose};
+use treadle_core::{Command, CoreConfig, DaemonEvent, Event, Mode};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Role, Span, StepId, WorkerId, World};
 
 fn asks(scenario: &Scenario) -> Vec<usize> {

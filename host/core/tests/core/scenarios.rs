@@ -3,9 +3,8 @@
 use crate::scenario::Scenario;
 use treadle_core::estimates::JOBS_MAX;
 use treadle_core::programs::{Alternative, Decision, DecisionKind};
-use treadle_core::{
-    Command, Core, Event, Mode, ProgramCommand, ProgramEvent, Refusal, StepArrival, StepTokens,
-};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, Refusal, StepArrival, StepTokens};
+use treadle_core::{Command, Core, Event, Mode};
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
 #[test]

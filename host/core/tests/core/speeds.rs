@@ -2,7 +2,9 @@
 
 use crate::scenario::Scenario;
 use treadle_core::estimates::{CLASSES_MAX, EngineClass};
-use treadle_core::{Capacity, Command, Event, ProgramCommand, ProgramEvent, StepTokens};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepTokens};
+use treadle_core::{Command, Event};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn measured(worker: u32, prefill_tokens_per_s: u64) -> Event {

@@ -1,9 +1,10 @@
 //! Waits stop while engines are fenced for an update of weights.
 
 use crate::scenario::Scenario;
+use treadle_core::programs::{ProgramEvent, Refusal};
 use treadle_core::programs::{Rest, WorkerState};
 use treadle_core::weights::{Answer, Call, UpdatePlan, Weights, WeightsCommand, WeightsEvent};
-use treadle_core::{Command, Core, Event, Mode, ProgramEvent, Refusal};
+use treadle_core::{Command, Core, Event, Mode};
 use treadle_model::{StepId, WorkerId};
 
 const MODES: [Mode; 3] = [Mode::ProgramAware, Mode::Sticky, Mode::LeastLoad];

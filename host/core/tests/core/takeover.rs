@@ -2,8 +2,9 @@
 //! of the last moments is not on record.
 
 use crate::scenario::Scenario;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::{OpenStep, StepState, reconcile};
-use treadle_core::{Core, DaemonEvent, Event, Origin, ProgramEvent};
+use treadle_core::{Core, DaemonEvent, Event, Origin};
 use treadle_model::{GatewayId, Span, StepId, WorkerId};
 
 const GATEWAY: GatewayId = GatewayId(3);

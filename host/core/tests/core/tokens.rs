@@ -2,7 +2,9 @@
 
 use crate::scenario::Scenario;
 use proptest::prelude::*;
-use treadle_core::{Event, PrefixSegment, ProgramEvent, PromptText, StepArrival};
+use treadle_core::Event;
+use treadle_core::memory::PrefixSegment;
+use treadle_core::programs::{ProgramEvent, PromptText, StepArrival};
 use treadle_model::{StepId, WorkerId};
 
 /// A model's tokenizer and chat template.

@@ -59,7 +59,7 @@ pub use shape::{
     Curtailed, GroupSize, OpenAsk, Selection, Shape, ShapedGroups, ShapedMembers, Shaping,
     ShapingAnswer, ShapingPurpose, ShapingQuestion,
 };
-pub use state::{Begun, Held, State};
+pub use state::{Begun, HeldProgram, State};
 
 use std::collections::{BTreeSet, VecDeque};
 use treadle_machine::DaemonEvent;

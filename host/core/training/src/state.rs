@@ -12,7 +12,7 @@ use treadle_model::{Span, Timestamp};
 
 /// A program that may not begin yet.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldProgram {
     /// Its job.
     pub job: Box<str>,
     /// Its group.
@@ -41,7 +41,7 @@ pub struct State {
     /// Job and group of each program that is a member of a group in no batch.
     pub members: BTreeMap<Box<str>, (Box<str>, Box<str>)>,
     /// Programs that may not begin yet.
-    pub held: BTreeMap<Box<str>, Held>,
+    pub held: BTreeMap<Box<str>, HeldProgram>,
     /// Programs that arrived.
     pub arrivals: u64,
     /// Number of the next question to a shaping policy.
@@ -83,7 +83,7 @@ impl State {
             self.arrivals += 1;
             let queue = job.held.entry(member.group.clone()).or_default();
             queue.insert(self.arrivals, program.clone());
-            let held = Held {
+            let held = HeldProgram {
                 job: member.job.clone(),
                 group: member.group.clone(),
                 number: self.arrivals,
@@ -204,7 +204,7 @@ impl State {
         (is_over || job.groups.get(&member.group).is_some_and(is_surplus)).then_some(Begun::Surplus)
     }
 
-    fn unhold(&mut self, program: &str) -> Option<Held> {
+    fn unhold(&mut self, program: &str) -> Option<HeldProgram> {
         let held = self.held.remove(program)?;
         let job = self.jobs.get_mut(&held.job)?;
         if let Some(queue) = job.held.get_mut(&held.group) {

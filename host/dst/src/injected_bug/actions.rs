@@ -3,7 +3,8 @@
 use super::{Did, InjectedBug, replace};
 use treadle_core::actions::{ActionCommand, ActionEvent, Ended, Rank, Stage};
 use treadle_core::programs::Action;
-use treadle_core::{Command, Core, Event, ProgramCommand};
+use treadle_core::programs::ProgramCommand;
+use treadle_core::{Command, Core, Event};
 use treadle_model::{ActionId, Span};
 
 impl InjectedBug {

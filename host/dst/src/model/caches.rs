@@ -6,7 +6,8 @@ use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::memory::Direction;
-use treadle_core::{Core, CoreConfig, DaemonEvent, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Core, CoreConfig, DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 

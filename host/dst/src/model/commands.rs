@@ -2,7 +2,8 @@
 
 use super::Model;
 use super::facts::{Ask, At, Ending, ProgramFacts};
-use treadle_core::{Command, DaemonEvent, Event, ProgramCommand, Question, Refusal};
+use treadle_core::programs::{ProgramCommand, Question, Refusal};
+use treadle_core::{Command, DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
@@ -22,6 +23,7 @@ impl Model {
                 worker,
                 slot,
                 priority,
+                ..
             } => {
                 self.dispatched(*step, *worker, *slot, *priority)?;
                 let program = self.steps[step].program;

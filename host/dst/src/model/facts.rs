@@ -1,8 +1,9 @@
 //! The model's state of each step, program and worker.
 
 use std::collections::BTreeSet;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::Purpose;
 use treadle_core::programs::WorkerState;
-use treadle_core::{Capacity, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// How a step ended.

@@ -5,7 +5,8 @@ use super::Model;
 use super::caches::Way;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{Core, Event, ProgramEvent};
+use treadle_core::programs::ProgramEvent;
+use treadle_core::{Core, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{StepId, WorkerId};
 

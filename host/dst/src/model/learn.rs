@@ -4,11 +4,12 @@ use super::Model;
 use super::facts::{Answered, At, Ending, ProgramFacts, StepFacts, WorkerFacts};
 use super::memory::prefix_of;
 use std::collections::BTreeSet;
+use treadle_core::memory::Capacity;
 use treadle_core::programs::WorkerState;
-use treadle_core::{
-    Capacity, Core, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival,
-    StepFailure, StepTokens,
+use treadle_core::programs::{
+    PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
 };
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 

@@ -5,8 +5,9 @@
 use super::Model;
 use super::facts::{At, StepFacts};
 use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::Core;
+use treadle_core::memory::PrefixSegment;
 use treadle_core::programs::FULL_WEIGHT_PPM;
-use treadle_core::{Core, PrefixSegment};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, WorkerId};
 

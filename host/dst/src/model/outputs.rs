@@ -3,7 +3,8 @@
 
 use super::Model;
 use treadle_core::programs::{Because, Decision, DecisionKind};
-use treadle_core::{Command, Core, Event, ProgramCommand, ProgramEvent};
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
+use treadle_core::{Command, Core, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
@@ -33,9 +34,12 @@ impl Model {
             self.commanded(event, command)?;
         }
         self.refused = commands.iter().filter_map(refused).collect();
-        let resolved = decisions
-            .iter()
-            .filter(|d| !matches!(d.kind, DecisionKind::Migrate | DecisionKind::Preempt));
+        let resolved = decisions.iter().filter(|d| {
+            !matches!(
+                d.kind,
+                DecisionKind::Migrate | DecisionKind::Preempt | DecisionKind::Prefill
+            )
+        });
         let resolved = resolved.map(|d| d.program).collect();
         self.end_placements(core, &resolved)?;
         for decision in decisions {
@@ -79,7 +83,9 @@ impl Model {
         match decision.kind {
             DecisionKind::Offload => return self.decided_to_offload(program, worker),
             // Intentions; their effects are shown by commands.
-            DecisionKind::Migrate | DecisionKind::Preempt => return Ok(()),
+            DecisionKind::Migrate | DecisionKind::Preempt | DecisionKind::Prefill => {
+                return Ok(());
+            }
             DecisionKind::Route => return self.routed_to(core, decision),
             DecisionKind::Place
             | DecisionKind::Restore

@@ -5,9 +5,10 @@ use super::Model;
 use super::facts::{At, WorkerFacts};
 use super::memory::prefix_of;
 use std::collections::BTreeSet;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::StepState;
 use treadle_core::programs::{FULL_WEIGHT_PPM, Program};
-use treadle_core::{Core, DaemonEvent, Event, ProgramEvent};
+use treadle_core::{Core, DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use treadle_core::programs::Decision;
 use treadle_core::programs::QueuedStep;
 use treadle_core::programs::{GivesWay, priority_of};
-use treadle_core::{Core, Event, PolicyAnswer, Purpose};
+use treadle_core::programs::{PolicyAnswer, Purpose};
+use treadle_core::{Core, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, StepId, WorkerId};
 

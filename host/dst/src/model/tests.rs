@@ -1,10 +1,11 @@
 //! The model with a correct core, in short handwritten simulations.
 
 use super::super::observed::Auditor;
-use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, CoreConfig, DaemonEvent, Event, KvConfig,
-    PolicyAnswer, ProgramCommand, ProgramEvent, RolloutConfig, StepArrival, StepTokens,
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{
+    Attribution, CacheAction, PolicyAnswer, ProgramCommand, ProgramEvent, StepArrival, StepTokens,
 };
+use treadle_core::{Command, CoreConfig, DaemonEvent, Event, KvConfig, RolloutConfig};
 use treadle_model::{
     AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, StepId, Timestamp, WorkerId,
 };
@@ -45,6 +46,7 @@ impl Fixture {
                 gpus: None,
                 offloads: false,
             },
+            role: None,
         }));
     }
 

@@ -3,7 +3,7 @@
 
 use super::Model;
 use super::caches::{UnderWay, Way};
-use treadle_core::ProgramCommand;
+use treadle_core::programs::ProgramCommand;
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{ProgramId, WorkerId};
 

@@ -27,10 +27,10 @@ use plan::{Plan, SECOND_US};
 use programs::RunningStep;
 use std::collections::BTreeMap;
 use trainers::Trainer;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramCommand, ProgramEvent};
 use treadle_core::training::{MemberRef, TrainingCommand, TrainingEvent};
-use treadle_core::{
-    Capacity, Command, CoreConfig, DaemonEvent, Event, Mode, ProgramCommand, ProgramEvent,
-};
+use treadle_core::{Command, CoreConfig, DaemonEvent, Event, Mode};
 use treadle_dst_outcome::Stream;
 use treadle_dst_outcome::{Checked, EventCounts, Outcome, Trace, broken};
 use treadle_model::{EngineKind, Span, StepId, WorkerId};
@@ -183,6 +183,7 @@ impl Simulation {
             url: "http://engine".into(),
             engine: EngineKind::Vllm,
             capacity: Capacity::default(),
+            role: None,
         };
         self.handle(worker.into())?;
         let class = ProgramEvent::WorkerClassSet {

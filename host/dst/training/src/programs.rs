@@ -3,8 +3,8 @@
 use super::clients::Doing;
 use super::plan::SECOND_US;
 use super::{Due, Simulation};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepArrival, StepFailure, StepTokens};
 use treadle_core::training::{MemberRef, Report, TrainingEvent};
-use treadle_core::{ProgramCommand, ProgramEvent, StepArrival, StepFailure, StepTokens};
 use treadle_dst_outcome::Checked;
 use treadle_model::{FinishReason, StepId};
 

@@ -99,7 +99,7 @@ fn ends_by_brute_force(topology: &Topology, moves: &[Move]) -> Vec<f64> {
     ends.into_iter().flatten().collect()
 }
 
-fn run(topology: &Topology, moves: &[Move], stops_us: &[u64]) -> Vec<Done> {
+fn run(topology: &Topology, moves: &[Move], stops_us: &[u64]) -> Vec<CompletedTransfer> {
     let mut links = Links::new(topology.clone());
     let mut order: Vec<usize> = (0..moves.len()).collect();
     order.sort_by_key(|index| moves[*index].start_us);
@@ -188,7 +188,7 @@ fn two_share_a_link_and_the_one_that_is_left_has_it_all() {
     links.advance(u64::MAX / 2, &mut done);
     assert_eq!(
         done,
-        [Done {
+        [CompletedTransfer {
             id: 2,
             at_us: 250_000 + 375_000
         }]
@@ -208,5 +208,5 @@ fn a_transfer_to_the_same_end_takes_no_time() {
         u64::MAX,
     );
     links.advance(5, &mut done);
-    assert_eq!(done, [Done { id: 1, at_us: 5 }]);
+    assert_eq!(done, [CompletedTransfer { id: 1, at_us: 5 }]);
 }

@@ -189,7 +189,7 @@ impl ArtifactStore {
     }
 
     /// The finished files. Removes old unfinished ones.
-    fn files(&self) -> std::io::Result<Vec<Kept>> {
+    fn files(&self) -> std::io::Result<Vec<StoredFile>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
@@ -204,7 +204,7 @@ impl ArtifactStore {
             let used = metadata.modified()?;
             if ending == ENDING {
                 let bytes = metadata.len();
-                files.push(Kept { path, used, bytes });
+                files.push(StoredFile { path, used, bytes });
             } else if used.elapsed().is_ok_and(|age| age > UNFINISHED_AGE_MAX) {
                 remove(&path)?;
             }
@@ -218,7 +218,7 @@ impl ArtifactStore {
 }
 
 /// A file of the store.
-struct Kept {
+struct StoredFile {
     path: PathBuf,
     used: SystemTime,
     bytes: u64,

@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A bounded number of slots with a bounded queue before them.
 pub(crate) struct Slots {
-    taken: Mutex<Taken>,
+    occupancy: Mutex<Occupancy>,
     freed: Condvar,
     /// Number of slots.
     most: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Slots {
 }
 
 #[derive(Default)]
-struct Taken {
+struct Occupancy {
     slots: usize,
     waiting: usize,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Slot<'s>(&'s Slots);
 impl Slots {
     pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
         Self {
-            taken: Mutex::default(),
+            occupancy: Mutex::default(),
             freed: Condvar::new(),
             most,
             most_waiting,
@@ -34,25 +34,27 @@ impl Slots {
     /// Waits for a slot; `None` if too many callers wait already. The wait ends, because every
     /// holder of a slot has a time limit.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
-        let mut taken = self.lock();
-        if taken.slots >= self.most {
-            if taken.waiting >= self.most_waiting {
+        let mut occupancy = self.lock();
+        if occupancy.slots >= self.most {
+            if occupancy.waiting >= self.most_waiting {
                 return None;
             }
-            taken.waiting += 1;
-            let has_none = |taken: &mut Taken| taken.slots >= self.most;
-            taken = self
+            occupancy.waiting += 1;
+            let has_none = |occupancy: &mut Occupancy| occupancy.slots >= self.most;
+            occupancy = self
                 .freed
-                .wait_while(taken, has_none)
+                .wait_while(occupancy, has_none)
                 .unwrap_or_else(PoisonError::into_inner);
-            taken.waiting -= 1;
+            occupancy.waiting -= 1;
         }
-        taken.slots += 1;
+        occupancy.slots += 1;
         Some(Slot(self))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Occupancy> {
+        self.occupancy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

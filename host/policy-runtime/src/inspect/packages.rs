@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 10_000;
 
 /// Checks a valid component, or the encoded WIT in a module's custom section.
 pub(crate) fn check(component: &[u8]) -> Refused<()> {
-    let mut seen = Seen::default();
+    let mut counter = NameCounter::default();
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(component) {
         match payload.map_err(|error| invalid(&error))? {
@@ -27,18 +27,18 @@ pub(crate) fn check(component: &[u8]) -> Refused<()> {
             // Types declared inside can be exported by the outside.
             Payload::ComponentTypeSection(section) => {
                 for ty in section {
-                    seen.ty(&ty.map_err(|error| invalid(&error))?)?;
+                    counter.ty(&ty.map_err(|error| invalid(&error))?)?;
                 }
             }
             // Names passed among nested components are not checked.
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
-                    seen.name(&import.map_err(|error| invalid(&error))?.name)?;
+                    counter.name(&import.map_err(|error| invalid(&error))?.name)?;
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    seen.name(&export.map_err(|error| invalid(&error))?.name)?;
+                    counter.name(&export.map_err(|error| invalid(&error))?.name)?;
                 }
             }
             _ => {}
@@ -48,11 +48,11 @@ pub(crate) fn check(component: &[u8]) -> Refused<()> {
 }
 
 #[derive(Default)]
-struct Seen {
+struct NameCounter {
     names: usize,
 }
 
-impl Seen {
+impl NameCounter {
     /// Recursion is bounded: the parser refuses deeply nested types.
     fn ty(&mut self, ty: &ComponentType<'_>) -> Refused<()> {
         match ty {

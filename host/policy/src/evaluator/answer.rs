@@ -2,7 +2,7 @@
 
 use super::Answer;
 use super::assignment::Assignment;
-use treadle_core::{Attribution, CacheAction, PolicyAnswer, Purpose, Question};
+use treadle_core::programs::{Attribution, CacheAction, PolicyAnswer, Purpose, Question};
 use treadle_model::PolicyRef;
 
 /// The cache action that a value stands for.

@@ -1,7 +1,8 @@
 //! Which policy evaluates which row of a question.
 
 use super::bindings::{Bindings, Scope};
-use treadle_core::{Core, Purpose};
+use treadle_core::Core;
+use treadle_core::programs::Purpose;
 use treadle_model::{ProgramId, World};
 
 /// Maximum number of policies that share one question; further ones leave their rows to the first.

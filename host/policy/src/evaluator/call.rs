@@ -7,7 +7,7 @@ use crate::columns::Programs;
 use default_priority::DefaultPriority;
 use std::borrow::Cow;
 use thunderagent_eviction::ThunderAgentEviction;
-use treadle_core::{ProgramColumns, Purpose};
+use treadle_core::programs::{ProgramColumns, Purpose};
 use treadle_model::World;
 use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, RetentionColumns,

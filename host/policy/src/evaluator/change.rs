@@ -118,7 +118,7 @@ impl Notice {
 
 /// The stored state of a binding's active policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptState {
+pub struct PolicyState {
     /// The world.
     pub world: World,
     /// The scope.
@@ -267,7 +267,7 @@ impl PolicyEvaluator {
     }
 
     /// The stored and learnt state of the active policies, if any.
-    pub fn states(&mut self, now_ms: u64) -> Vec<KeptState> {
+    pub fn states(&mut self, now_ms: u64) -> Vec<PolicyState> {
         let mut kept = Vec::new();
         for world in World::ALL {
             for (scope, binding) in self.bindings.world_mut(*world).iter_mut() {
@@ -278,7 +278,7 @@ impl PolicyEvaluator {
                     continue;
                 };
                 if !state.is_empty() || !snapshot.is_empty() {
-                    kept.push(KeptState {
+                    kept.push(PolicyState {
                         world: *world,
                         scope,
                         entries: state.to_bytes(),

@@ -1,7 +1,8 @@
 //! Cost estimates of programs for eviction policies: in columns of their own for policies that
 //! answer `retain`, otherwise in the extra columns that a policy asks for.
 
-use treadle_core::{NEVER, ProgramColumns};
+use treadle_core::estimates::NEVER;
+use treadle_core::programs::ProgramColumns;
 use treadle_model::{ProgramId, Span};
 
 /// Columns with one row per program; times in milliseconds, with the largest number for what is
@@ -90,7 +91,7 @@ fn millis(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treadle_core::CostEstimates;
+    use treadle_core::programs::CostEstimates;
 
     #[test]
     fn columns_are_given_in_the_order_in_which_they_are_named() {

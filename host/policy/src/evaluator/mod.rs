@@ -26,7 +26,7 @@ mod tests;
 mod trial;
 
 pub use bindings::{EVERYONE, Scope};
-pub use change::{BindingView, CanaryView, Change, Changed, KeptState, Notice, NoticeKind};
+pub use change::{BindingView, CanaryView, Change, Changed, Notice, NoticeKind, PolicyState};
 pub use rows::Forecast;
 pub use shadow::{Comparison, ShadowReport};
 pub use slot::BoundPolicy;
@@ -50,7 +50,8 @@ use statistics::Versions;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
-use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose, Question};
+use treadle_core::Core;
+use treadle_core::programs::{Attribution, PolicyAnswer, ProgramColumns, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
 

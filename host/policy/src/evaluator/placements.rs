@@ -5,7 +5,8 @@ use super::rows::only;
 use super::{Answer, PolicyEvaluator};
 use crate::columns::Workers;
 use std::collections::BTreeMap;
-use treadle_core::{Core, PolicyAnswer, ProgramColumns};
+use treadle_core::Core;
+use treadle_core::programs::{PolicyAnswer, ProgramColumns};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 

@@ -8,7 +8,8 @@ use super::placements::context;
 use super::rows::only;
 use super::{Answer, PolicyEvaluator, native_policy, native_policy_for};
 use crate::columns::{Steps, Workers, cached_tokens, first_of_highest};
-use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose};
+use treadle_core::Core;
+use treadle_core::programs::{Attribution, PolicyAnswer, ProgramColumns, Purpose};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::PolicyFault;
 

@@ -2,7 +2,7 @@
 //! policies are built in [`crate::columns`], which simulated rollouts use too.
 
 use crate::columns;
-use treadle_core::{CostEstimates, ProgramColumns, Purpose};
+use treadle_core::programs::{CostEstimates, ProgramColumns, Purpose};
 use treadle_model::Span;
 use treadle_plugin::Phase;
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use treadle_core::CacheAction;
+use treadle_core::programs::CacheAction;
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
 use utoipa::ToSchema;

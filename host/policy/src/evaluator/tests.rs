@@ -5,7 +5,9 @@ mod retention;
 mod shape;
 
 use super::*;
-use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, ProgramEvent, StepArrival};
+use treadle_core::memory::Capacity;
+use treadle_core::programs::{ProgramColumns, ProgramEvent, StepArrival};
+use treadle_core::{CoreConfig, Event};
 use treadle_model::{EngineKind, Span, StepId, Timestamp, WorkerId};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
 
@@ -35,6 +37,7 @@ fn core_of(jobs: [&str; 2]) -> Core {
             url,
             engine,
             capacity,
+            role: None,
         }),
     );
     for step in 1..=PROGRAMS {

@@ -1,6 +1,6 @@
 //! Descriptions and outputs of actions, stored by digest.
 
-use crate::kept::Kept;
+use crate::storage_quotas::StorageQuotas;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub(super) struct Blobs {
     store: Arc<dyn Store>,
-    kept: Arc<Kept>,
-    held: Arc<Mutex<Held>>,
+    quotas: Arc<StorageQuotas>,
+    cache: Arc<Mutex<BodyCache>>,
 }
 
 #[derive(Default)]
-struct Held {
+struct BodyCache {
     by_digest: HashMap<Box<str>, (Arc<ActionBody>, usize)>,
     bytes: usize,
 }
@@ -54,11 +54,11 @@ pub(super) fn digest(bytes: &[u8]) -> Box<str> {
 }
 
 impl Blobs {
-    pub(super) fn new(store: Arc<dyn Store>, kept: Arc<Kept>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, quotas: Arc<StorageQuotas>) -> Self {
         Self {
             store,
-            kept,
-            held: Arc::default(),
+            quotas,
+            cache: Arc::default(),
         }
     }
 
@@ -73,11 +73,11 @@ impl Blobs {
         let size = written.len();
         self.put(tenant, DESCRIPTION, digest, written).await?;
         if let Some(body) = body {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let fits = held.bytes + size <= HELD_BYTES_MAX;
-            if fits && !held.by_digest.contains_key(digest) {
-                held.bytes += size;
-                held.by_digest.insert(digest.into(), (body.into(), size));
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let fits = cache.bytes + size <= HELD_BYTES_MAX;
+            if fits && !cache.by_digest.contains_key(digest) {
+                cache.bytes += size;
+                cache.by_digest.insert(digest.into(), (body.into(), size));
             }
         }
         Ok(())
@@ -98,9 +98,9 @@ impl Blobs {
     }
 
     fn taken(&self, digest: &str) -> Option<Arc<ActionBody>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let (body, size) = held.by_digest.remove(digest)?;
-        held.bytes -= size;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let (body, size) = cache.by_digest.remove(digest)?;
+        cache.bytes -= size;
         Some(body)
     }
 
@@ -120,7 +120,7 @@ impl Blobs {
             body,
         };
         self.store.put_bodies(&[row]).await?;
-        self.kept.added(tenant.name(), bytes);
+        self.quotas.added(tenant.name(), bytes);
         Ok(())
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let store = treadle_store::open(&Location::Memory)
             .await
             .expect("it opens");
-        let blobs = Blobs::new(store.clone(), Kept::unbounded(store.clone()));
+        let blobs = Blobs::new(store.clone(), StorageQuotas::unbounded(store.clone()));
         let [red, blue] = ["red", "blue"].map(Tenant::new);
         let run = serde_json::json!({"run": {"process": {"command": ["true"]}}, "kind": "sh"});
         let written = canonical(&run);

@@ -5,7 +5,7 @@ mod at_nodes;
 mod blobs;
 mod counts;
 mod devices;
-mod held;
+mod handler;
 mod refusal;
 mod running;
 mod shares;
@@ -19,11 +19,11 @@ pub use start::{RunningInputs, SUPERVISE_SUBCOMMAND, actions_folder, settings};
 pub use submission::Submission;
 pub use view::{ActionView, OutputView};
 
-use crate::kept::Kept;
 use crate::nodes::{Nodes, draw_from, mark_of_sandbox};
+use crate::storage_quotas::StorageQuotas;
 use blobs::Blobs;
 use counts::Times;
-use shares::ToldShares;
+use shares::ShareSender;
 use std::sync::Arc;
 use std::time::Duration;
 use submission::Submitted;
@@ -39,8 +39,8 @@ pub struct Actions {
     driver: DriverHandle,
     store: Arc<dyn Store>,
     blobs: Blobs,
-    kept: Arc<Kept>,
-    shares: ToldShares,
+    quotas: Arc<StorageQuotas>,
+    shares: ShareSender,
     waiters: Waiters,
     times: Times,
     executor: treadle_actions::Executor,
@@ -199,7 +199,9 @@ impl Actions {
         // Checked first, so that a refused action leaves nothing behind.
         let checked = self.driver.check_action(spec.clone()).await?;
         if let Admission::New(_) = checked.map_err(|error| refusal::of(tenant, error))? {
-            self.kept.check(tenant.name(), written.len() as u64).await?;
+            self.quotas
+                .check(tenant.name(), written.len() as u64)
+                .await?;
             self.blobs
                 .keep(tenant, &spec.body, written, Some(body))
                 .await?;

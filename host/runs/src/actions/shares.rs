@@ -8,26 +8,26 @@ use treadle_model::Tenant;
 use treadle_scheduler::DriverHandle;
 
 /// Sends the tenants' shares to the core whenever they have changed.
-pub(super) struct ToldShares {
+pub(super) struct ShareSender {
     auth: Arc<Auth>,
     /// Version of the tenants that was last sent to the core.
-    told: Mutex<Option<u64>>,
+    sent: Mutex<Option<u64>>,
 }
 
-impl ToldShares {
+impl ShareSender {
     /// Nothing has been sent yet.
     pub(super) fn new(auth: Arc<Auth>) -> Self {
         Self {
             auth,
-            told: Mutex::default(),
+            sent: Mutex::default(),
         }
     }
 
     /// Sends the shares, before any later input to the core.
     pub(super) fn tell(&self, driver: &DriverHandle) {
         let directory = self.auth.directory();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.replace(directory.generation) != Some(directory.generation) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.replace(directory.generation) != Some(directory.generation) {
             let shares = shares(&directory);
             driver.event(ActionEvent::SharesSet { shares }.into());
         }

@@ -2,14 +2,14 @@
 
 use super::blobs::Blobs;
 use super::counts::Times;
-use super::shares::ToldShares;
+use super::shares::ShareSender;
 use super::waiters::Waiters;
 use super::{Actions, Running};
-use crate::kept::Kept;
 use crate::machine;
 use crate::nodes::{Nodes, node_of};
 use crate::proxy::{Proxy, connector};
 use crate::start_error::StartError;
+use crate::storage_quotas::StorageQuotas;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct RunningInputs {
     /// The tenants and their shares.
     pub auth: Arc<Auth>,
     /// Counts stored payloads.
-    pub kept: Arc<Kept>,
+    pub quotas: Arc<StorageQuotas>,
 }
 
 impl Running {
@@ -58,7 +58,7 @@ impl Running {
             instructions,
             sandboxes,
             auth,
-            kept,
+            quotas,
         } = inputs;
         if !config.actions.enabled {
             give_up(driver).await;
@@ -83,7 +83,7 @@ impl Running {
         let nodes = nodes(config, driver, own.clone()).await;
         let again = restore(driver, nodes.as_deref(), own, &recovery, &services).await;
         let stale = stale(driver, &recovery).await;
-        let blobs = Blobs::new(store.clone(), kept.clone());
+        let blobs = Blobs::new(store.clone(), quotas.clone());
         let (reporter, reports) = channel(REPORTS_MAX);
         let outputs = Arc::new(blobs.clone());
         let executor = Executor::start(settings, recovery, outputs, reporter).await?;
@@ -102,8 +102,8 @@ impl Running {
             driver: driver.clone(),
             store: store.clone(),
             blobs,
-            kept,
-            shares: ToldShares::new(auth),
+            quotas,
+            shares: ShareSender::new(auth),
             times: Times::default(),
             waiters: Waiters::new(config.actions.waiters_max),
             executor,

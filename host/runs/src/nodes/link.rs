@@ -85,7 +85,7 @@ async fn run(
 }
 
 /// A node's report: ends that are not on record, and open attempts.
-type Told = (Vec<Ended>, Known);
+type NodeReport = (Vec<Ended>, Known);
 
 /// Settles once the node's report has arrived. Runs beside the connection's other tasks, because it
 /// may wait for the store; ends with the connection.
@@ -93,7 +93,7 @@ async fn settle(
     nodes: &Arc<Nodes>,
     actions: &Arc<dyn ActionHost>,
     at: &At,
-    told: oneshot::Receiver<Told>,
+    told: oneshot::Receiver<NodeReport>,
 ) -> LineError {
     if let Ok((ends, known)) = told.await
         && nodes.settle(&**actions, at, ends, known).await.is_err()
@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         nodes: &Arc<Nodes>,
         actions: &Arc<dyn ActionHost>,
         at: &At,
-        tell: oneshot::Sender<Told>,
+        tell: oneshot::Sender<NodeReport>,
     ) -> LineError {
         let (mut ends, mut tell) = (Vec::new(), Some(tell));
         loop {

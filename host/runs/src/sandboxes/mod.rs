@@ -16,8 +16,10 @@ mod work;
 pub use counts::state_name;
 pub use handler_state::{LetIn, SandboxApp, Tenants};
 pub use listed::{Listed, ListedSnapshot};
-pub use processes::{Finish, NotStarted, Order, Process, Processes, Reader, Said, Told, Way};
-pub use shells::{Became, Held, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
+pub use processes::{
+    CommandDescription, Finish, LogMessage, NotStarted, Order, Process, Processes, Reader, Way,
+};
+pub use shells::{Became, CommandAction, NoShell, PROMPT, SHELLS_MAX, Shell, Shells, is_typable};
 pub use singles::Singles;
 pub use start::{KEEP_SUBCOMMAND, look_at_cluster, start};
 pub use trial::try_sandbox;

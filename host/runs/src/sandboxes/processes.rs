@@ -6,7 +6,7 @@ mod log;
 use super::output_room::{OutputRoom, Reserved};
 use super::{Host, Task, Work};
 use crate::actions::Failure;
-pub use log::{Finish, Said, Way};
+pub use log::{Finish, LogMessage, Way};
 use log::{KEPT_BYTES_MAX, Log};
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +35,7 @@ pub struct Processes {
 
 /// A client's description of a command.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct CommandDescription {
     /// The program.
     pub program: String,
     /// Its arguments.
@@ -51,7 +51,7 @@ pub struct Told {
 /// A command to be started.
 pub struct Order {
     /// The client's description.
-    pub told: Told,
+    pub description: CommandDescription,
     /// The command to run.
     pub exec: Exec,
     /// The tool name.
@@ -76,7 +76,7 @@ pub struct Process {
     /// Its process id inside the sandbox.
     pub pid: u32,
     /// Its client's description.
-    pub told: Told,
+    pub description: CommandDescription,
     stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
     stopper: Stopper,
     log: Mutex<Log>,
@@ -162,7 +162,7 @@ impl Processes {
             .ok_or(NotStarted::Failed(Failure::Stopped))?;
         let process = Arc::new(Process {
             pid: running.pid.unsigned_abs(),
-            told: order.told,
+            description: order.description,
             stdin: tokio::sync::Mutex::new(running.stdin.take()),
             stopper: running.stopper(),
             log: Mutex::new(Log::new(reserved.bytes())),
@@ -307,15 +307,15 @@ impl Reader {
     }
 
     /// The next message for the reader. Cancel-safe.
-    pub async fn next(&mut self) -> Said {
+    pub async fn next(&mut self) -> LogMessage {
         loop {
             self.written.mark_unchanged();
-            if let Some(said) = self.process.log().next(self.number) {
+            if let Some(message) = self.process.log().next(self.number) {
                 self.process.taken.notify_one();
-                return said;
+                return message;
             }
             if self.written.changed().await.is_err() {
-                return Said::LeftBehind;
+                return LogMessage::LeftBehind;
             }
         }
     }

@@ -26,10 +26,10 @@ pub struct Watches {
 #[derive(Default)]
 struct Known {
     next: u64,
-    by_name: BTreeMap<String, Kept>,
+    by_name: BTreeMap<String, PolledWatch>,
 }
 
-struct Kept {
+struct PolledWatch {
     sandbox: Arc<Sandbox>,
     watch: Arc<tokio::sync::Mutex<Watch>>,
     asked: Instant,
@@ -163,7 +163,7 @@ impl Watches {
         }
         known.next += 1;
         let name = format!("w{}", known.next);
-        let kept = Kept {
+        let kept = PolledWatch {
             sandbox,
             watch: Arc::new(tokio::sync::Mutex::new(watch)),
             asked: Instant::now(),

@@ -18,10 +18,10 @@ use treadle_sandbox::{FileKind, UserIds};
 /// Most levels of folders that are listed.
 const DEPTH_MAX: u32 = 64;
 
-/// A message about files.
+/// A client's request about files.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct About {
+pub(super) struct FilesystemRequest {
     pub(super) path: Option<String>,
     depth: Option<u32>,
     source: Option<String>,
@@ -124,23 +124,23 @@ pub(super) async fn serve(
         return connect::stream(|sender| watching::stream(reached, headers, bytes, sender));
     }
     let answered = async {
-        let about: About = connect::message(&bytes)?;
+        let request: FilesystemRequest = connect::message(&bytes)?;
         let place = Place::of(reached, &user_of(&headers)).await?;
-        call(&place, &method, about).await
+        call(&place, &method, request).await
     };
     connect::unary(answered.await)
 }
 
-async fn call(place: &Place, method: &str, about: About) -> Result<Value, Fault> {
+async fn call(place: &Place, method: &str, request: FilesystemRequest) -> Result<Value, Fault> {
     let sandbox = &place.reached.sandbox;
     match method {
         "Stat" => {
-            let path = place.path(about.path.as_deref())?;
+            let path = place.path(request.path.as_deref())?;
             Ok(json!({"entry": place.entry(&path).await?}))
         }
-        "ListDir" => list(place, about).await,
+        "ListDir" => list(place, request).await,
         "MakeDir" => {
-            let path = place.path(about.path.as_deref())?;
+            let path = place.path(request.path.as_deref())?;
             match place.kind(&path).await? {
                 Some(FileKind::Folder) => {
                     return Err(Fault::new(
@@ -154,8 +154,8 @@ async fn call(place: &Place, method: &str, about: About) -> Result<Value, Fault>
             Ok(json!({"entry": place.entry(&path).await?}))
         }
         "Move" => {
-            let from = place.path(about.source.as_deref())?;
-            let to = place.path(about.destination.as_deref())?;
+            let from = place.path(request.source.as_deref())?;
+            let to = place.path(request.destination.as_deref())?;
             at(sandbox, &from).await?.ok_or_else(|| missing(&from))?;
             if let Some((above, _)) = to.rsplit_once('/')
                 && !above.is_empty()
@@ -166,15 +166,15 @@ async fn call(place: &Place, method: &str, about: About) -> Result<Value, Fault>
             Ok(json!({"entry": place.entry(&to).await?}))
         }
         "Remove" => {
-            let path = place.path(about.path.as_deref())?;
+            let path = place.path(request.path.as_deref())?;
             if at(sandbox, &path).await?.is_some() {
                 sandbox.remove_file(&path).await?;
             }
             Ok(json!({}))
         }
-        "CreateWatcher" => watching::create(place, about).await,
-        "GetWatcherEvents" => watching::events(place, about).await,
-        "RemoveWatcher" => watching::remove(place, &about),
+        "CreateWatcher" => watching::create(place, request).await,
+        "GetWatcherEvents" => watching::events(place, request).await,
+        "RemoveWatcher" => watching::remove(place, &request),
         _ => {
             let message = format!("treadle does not serve filesystem.Filesystem/{method} of envd");
             Err(Fault::new(Code::Unimplemented, message))
@@ -182,11 +182,11 @@ async fn call(place: &Place, method: &str, about: About) -> Result<Value, Fault>
     }
 }
 
-async fn list(place: &Place, about: About) -> Result<Value, Fault> {
-    let path = place.path(about.path.as_deref())?;
+async fn list(place: &Place, request: FilesystemRequest) -> Result<Value, Fault> {
+    let path = place.path(request.path.as_deref())?;
     place.is_folder(&path).await?;
     let sandbox = &place.reached.sandbox;
-    let depth = about.depth.unwrap_or(1).clamp(1, DEPTH_MAX);
+    let depth = request.depth.unwrap_or(1).clamp(1, DEPTH_MAX);
     let mut entries = Vec::new();
     for entry in sandbox.list(&path, depth).await? {
         entries.push(told(sandbox, &place.users, entry).await);

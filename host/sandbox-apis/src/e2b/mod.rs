@@ -7,12 +7,12 @@
 
 mod connect;
 mod control;
-mod course;
 mod entries;
 mod errors;
 mod filesystem;
 mod input;
 mod keys;
+mod lifecycle;
 mod listing;
 mod process;
 mod request;
@@ -87,9 +87,9 @@ fn of_both(start: &str) -> Vec<Endpoint<SandboxApp>> {
         post(
             &format!("{start}/{{sandbox}}/connect"),
             RUN,
-            course::connect,
+            lifecycle::connect,
         )
-        .takes::<course::Lease>()
+        .takes::<lifecycle::Lease>()
         .answers::<view::E2bSandbox>(
             200,
             "It is running and lives at least as long as requested.",
@@ -120,25 +120,25 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
         get(&of("/metrics"), VIEW, control::metrics)
             .summary("The current resource usage of a sandbox")
             .fails(&none()),
-        post(&of("/timeout"), RUN, course::set_timeout)
-            .takes::<course::Lease>()
+        post(&of("/timeout"), RUN, lifecycle::set_timeout)
+            .takes::<lifecycle::Lease>()
             .answers_nothing(204, "Done.")
             .summary("Sets a sandbox's time to live, in seconds from now")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
-        post(&of("/refreshes"), RUN, course::refresh)
-            .takes::<course::Refresh>()
+        post(&of("/refreshes"), RUN, lifecycle::refresh)
+            .takes::<lifecycle::Refresh>()
             .answers_nothing(204, "Done.")
             .summary("Extends a sandbox's time to live to at least the given seconds from now")
             .fails(&none()),
-        post(&of("/pause"), RUN, course::pause)
-            .takes::<course::Lease>()
+        post(&of("/pause"), RUN, lifecycle::pause)
+            .takes::<lifecycle::Lease>()
             .answers_nothing(204, "Done.")
             .summary("Pauses a sandbox's processes; they keep their memory")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
-        post(&of("/resume"), RUN, course::resume)
-            .takes::<course::Lease>()
+        post(&of("/resume"), RUN, lifecycle::resume)
+            .takes::<lifecycle::Lease>()
             .summary("Resumes the processes of a paused sandbox")
             .fails(&none())
             .fails(&[ErrorCode::SandboxState, ErrorCode::Unserved]),
@@ -162,8 +162,8 @@ fn of_one() -> Vec<Endpoint<SandboxApp>> {
             .answers_nothing(204, "Done.")
             .summary("Removes a snapshot; images can only be removed by an operator")
             .fails(&[ErrorCode::SandboxesDisabled, ErrorCode::ImageUnknown]),
-        post(&of("/fork"), RUN, course::fork)
-            .takes::<course::Forking>()
+        post(&of("/fork"), RUN, lifecycle::fork)
+            .takes::<lifecycle::Forking>()
             .summary("Creates sandboxes with copies of a sandbox's files")
             .fails(&none()),
     ]

@@ -29,10 +29,10 @@ pub(super) struct Selector {
     tag: Option<String>,
 }
 
-/// A message about a command.
+/// A client's request about a running command.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct About {
+struct ProcessRequest {
     process: Option<Selector>,
     input: Option<Input>,
     signal: Option<Value>,
@@ -50,8 +50,8 @@ struct Input {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Inward {
-    start: Option<About>,
-    data: Option<About>,
+    start: Option<ProcessRequest>,
+    data: Option<ProcessRequest>,
 }
 
 pub(super) async fn serve(
@@ -105,18 +105,18 @@ async fn call(reached: &Reached, method: &str, bytes: &[u8]) -> Result<Value, Fa
         let processes: Vec<Value> = processes.iter().map(|process| listed(process)).collect();
         return Ok(json!({"processes": processes}));
     }
-    let about: About = connect::message(bytes)?;
+    let request: ProcessRequest = connect::message(bytes)?;
     match method {
         "SendInput" => {
-            let process = find(reached, about.process.as_ref())?;
-            write(&process, about.input).await?;
+            let process = find(reached, request.process.as_ref())?;
+            write(&process, request.input).await?;
         }
         "CloseStdin" => {
-            find(reached, about.process.as_ref())?.close_stdin().await;
+            find(reached, request.process.as_ref())?.close_stdin().await;
         }
         "SendSignal" => {
-            let process = find(reached, about.process.as_ref())?;
-            signal(&process, about.signal.as_ref()).await?;
+            let process = find(reached, request.process.as_ref())?;
+            signal(&process, request.signal.as_ref()).await?;
         }
         "Update" => return Err(without_pty()),
         _ => {
@@ -133,13 +133,14 @@ pub(super) fn without_pty() -> Fault {
 }
 
 fn listed(process: &Process) -> Value {
-    let told = &process.told;
-    let mut config = json!({"cmd": told.program, "args": told.args, "envs": told.env});
-    if let Some(cwd) = &told.cwd {
+    let description = &process.description;
+    let mut config =
+        json!({"cmd": description.program, "args": description.args, "envs": description.env});
+    if let Some(cwd) = &description.cwd {
         config["cwd"] = json!(cwd);
     }
     let mut listed = json!({"config": config, "pid": process.pid});
-    if let Some(tag) = &told.tag {
+    if let Some(tag) = &description.tag {
         listed["tag"] = json!(tag);
     }
     listed
@@ -151,7 +152,7 @@ fn find(reached: &Reached, selector: Option<&Selector>) -> Result<Arc<Process>, 
         Some(Selector { pid: Some(pid), .. }) => all.into_iter().find(|one| one.pid == *pid),
         Some(Selector {
             tag: tag @ Some(_), ..
-        }) => all.into_iter().find(|one| one.told.tag == *tag),
+        }) => all.into_iter().find(|one| one.description.tag == *tag),
         _ => return Err(Fault::invalid("`process` must have `pid` or `tag`")),
     };
     found.ok_or_else(|| {
@@ -198,9 +199,9 @@ async fn attach(
     keepalive: Duration,
     until: Option<Instant>,
 ) -> Result<(), Fault> {
-    let about: About = connect::only(bytes)?;
-    let process = find(reached, about.process.as_ref())?;
-    let with_before = matches!(about.replay, Some(Value::Bool(true)));
+    let request: ProcessRequest = connect::only(bytes)?;
+    let process = find(reached, request.process.as_ref())?;
+    let with_before = matches!(request.replay, Some(Value::Bool(true)));
     let reader = process.attach(with_before).ok_or_else(|| {
         let message =
             "the limit on clients that read the process is reached; close another stream first";

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
-use treadle_runs::sandboxes::{Finish, NotStarted, Order, Reader, Said, Told, Way};
+use treadle_runs::sandboxes::{
+    CommandDescription, Finish, LogMessage, NotStarted, Order, Reader, Way,
+};
 use treadle_sandbox::{End, Exec, Input, SandboxError};
 
 /// The tool name of these commands.
@@ -93,17 +95,19 @@ async fn order(
     if cwd == user.home {
         make_home(reached, &user).await?;
     }
-    let told = Told {
+    let description = CommandDescription {
         program: config.cmd,
         args: config.args.unwrap_or_default(),
         env: config.envs.unwrap_or_default(),
         cwd: config.cwd,
         tag: starting.tag,
     };
-    let command = std::iter::once(&told.program).chain(&told.args).cloned();
+    let command = std::iter::once(&description.program)
+        .chain(&description.args)
+        .cloned();
     let own = reached.sandbox.status().spec.env;
     let exec = Exec {
-        env: variables(&user, &own, &told.env),
+        env: variables(&user, &own, &description.env),
         cwd,
         user: Some(user.ids),
         input: if starting.stdin == Some(false) {
@@ -114,8 +118,8 @@ async fn order(
         ..Exec::new(command)
     };
     Ok(Order {
-        what: what(&told),
-        told,
+        what: what(&description),
+        description,
         exec,
         kind: KIND,
         until,
@@ -156,10 +160,10 @@ fn variables(
 }
 
 /// A command for display: the text for a shell, or all words.
-fn what(told: &Told) -> String {
-    match &told.args[..] {
+fn what(description: &CommandDescription) -> String {
+    match &description.args[..] {
         [flags @ .., script] if flags.iter().any(|flag| flag == "-c") => script.clone(),
-        args => format!("{} {}", told.program, args.join(" ")),
+        args => format!("{} {}", description.program, args.join(" ")),
     }
 }
 
@@ -175,16 +179,16 @@ pub(super) async fn follow(
         .send(&json!({"event": {"start": {"pid": pid}}}))
         .await;
     loop {
-        let said = tokio::select! {
-            said = reader.next() => said,
+        let message = tokio::select! {
+            message = reader.next() => message,
             () = sleep(keepalive) => {
                 sender.send(&json!({"event": {"keepalive": {}}})).await;
                 continue;
             }
             () = at(until), if until.is_some() => return Err(connect::late()),
         };
-        match said {
-            Said::Wrote(way, bytes) => {
+        match message {
+            LogMessage::Wrote(way, bytes) => {
                 let way = if way == Way::Output {
                     "stdout"
                 } else {
@@ -193,18 +197,18 @@ pub(super) async fn follow(
                 let text = base64_of(&bytes);
                 sender.send(&json!({"event": {"data": {way: text}}})).await;
             }
-            Said::LeftOut(bytes) => {
+            LogMessage::LeftOut(bytes) => {
                 let mark = format!("[treadle: {bytes} earlier bytes were dropped]\n");
                 let text = base64_of(mark.as_bytes());
                 sender
                     .send(&json!({"event": {"data": {"stderr": text}}}))
                     .await;
             }
-            Said::LeftBehind => {
+            LogMessage::LeftBehind => {
                 let message = "the client reads too slowly";
                 return Err(Fault::new(Code::ResourceExhausted, message));
             }
-            Said::Finished(finish) => {
+            LogMessage::Finished(finish) => {
                 let end = end(finish)?;
                 sender.send(&json!({"event": {"end": end}})).await;
                 return Ok(());
@@ -307,15 +311,15 @@ mod tests {
 
     #[test]
     fn a_shells_command_is_told_as_it_was_written() {
-        let told = |args: &[&str]| {
+        let description = |args: &[&str]| {
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            what(&Told {
+            what(&CommandDescription {
                 program: "bash".to_owned(),
                 args,
-                ..Told::default()
+                ..CommandDescription::default()
             })
         };
-        assert_eq!(told(&["-l", "-c", "echo a"]), "echo a");
-        assert_eq!(told(&["-x", "y"]), "bash -x y");
+        assert_eq!(description(&["-l", "-c", "echo a"]), "echo a");
+        assert_eq!(description(&["-x", "y"]), "bash -x y");
     }
 }

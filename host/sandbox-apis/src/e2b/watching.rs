@@ -1,7 +1,7 @@
 //! envd's folder watches: as a stream, or by polling.
 
 use super::connect::{self, Code, Fault, Sender};
-use super::filesystem::{About, Place, user_of};
+use super::filesystem::{FilesystemRequest, Place, user_of};
 use super::routing::Reached;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -13,15 +13,15 @@ use treadle_runs::sandboxes::{Change, Watch};
 /// How often a folder is checked for a stream.
 const LOOK: Duration = Duration::from_millis(200);
 
-async fn begin(place: &Place, about: &About) -> Result<Watch, Fault> {
-    if about.include_entry == Some(true) {
+async fn begin(place: &Place, request: &FilesystemRequest) -> Result<Watch, Fault> {
+    if request.include_entry == Some(true) {
         let message =
             "treadle does not support `includeEntry`; leave it out, and request the entries";
         return Err(Fault::new(Code::Unimplemented, message));
     }
-    let path = place.path(about.path.as_deref())?;
+    let path = place.path(request.path.as_deref())?;
     place.is_folder(&path).await?;
-    let is_deep = about.recursive == Some(true);
+    let is_deep = request.recursive == Some(true);
     let watch = Watch::begin(&place.reached.sandbox, &path, is_deep).await;
     watch.map_err(|error| Fault::from(&error))
 }
@@ -75,11 +75,11 @@ pub(super) async fn stream(
     bytes: Bytes,
     sender: Sender,
 ) -> Result<(), Fault> {
-    let about: About = connect::only(&bytes)?;
+    let request: FilesystemRequest = connect::only(&bytes)?;
     let place = Place::of(reached, &user_of(&headers)).await?;
     let until = connect::timeout(&headers).map(|max| Instant::now() + max);
     let keepalive = connect::keepalive(&headers);
-    let watch = begin(&place, &about).await?;
+    let watch = begin(&place, &request).await?;
     let open = Open::of(&place, watch)?;
     sender.send(&json!({"start": {}})).await;
     let mut sent = Instant::now();
@@ -103,14 +103,14 @@ pub(super) async fn stream(
     }
 }
 
-pub(super) async fn create(place: &Place, about: About) -> Result<Value, Fault> {
-    let watch = begin(place, &about).await?;
+pub(super) async fn create(place: &Place, request: FilesystemRequest) -> Result<Value, Fault> {
+    let watch = begin(place, &request).await?;
     let name = place.reached.host.watches.keep(watch);
     Ok(json!({"watcherId": name.map_err(|error| Fault::from(&error))?}))
 }
 
-pub(super) async fn events(place: &Place, about: About) -> Result<Value, Fault> {
-    let name = about.watcher_id.unwrap_or_default();
+pub(super) async fn events(place: &Place, request: FilesystemRequest) -> Result<Value, Fault> {
+    let name = request.watcher_id.unwrap_or_default();
     let Reached { host, sandbox, .. } = &place.reached;
     let watch = host
         .watches
@@ -121,8 +121,8 @@ pub(super) async fn events(place: &Place, about: About) -> Result<Value, Fault> 
     Ok(json!({"events": changed.map(|(name, change)| event(&name, change)).collect::<Vec<_>>()}))
 }
 
-pub(super) fn remove(place: &Place, about: &About) -> Result<Value, Fault> {
-    let name = about.watcher_id.as_deref().unwrap_or_default();
+pub(super) fn remove(place: &Place, request: &FilesystemRequest) -> Result<Value, Fault> {
+    let name = request.watcher_id.as_deref().unwrap_or_default();
     let Reached { host, sandbox, .. } = &place.reached;
     if host.watches.remove(sandbox.id(), name) {
         return Ok(json!({}));

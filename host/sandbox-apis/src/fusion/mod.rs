@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Json;
 use languages::Known;
-use run::Given;
+use run::RunContext;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_auth::Caller;
@@ -153,7 +153,7 @@ async fn run_code(
     }
     let header = headers.get(JOB_HEADER).and_then(|job| job.to_str().ok());
     let job = query.job.or_else(|| header.map(str::to_owned));
-    let given = Given {
+    let context = RunContext {
         tenant: caller.principal.tenant.tenant.clone(),
         image: query.image.unwrap_or_default(),
         job: job.unwrap_or_else(|| KIND.to_owned()),
@@ -169,5 +169,5 @@ async fn run_code(
     let Known::Run(language) = languages::of(&request.language) else {
         return Ok(Json(FusionAnswer::failed("the language is unknown")));
     };
-    Ok(Json(run::run(host, &given, language, request).await))
+    Ok(Json(run::run(host, &context, language, request).await))
 }

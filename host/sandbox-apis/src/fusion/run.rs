@@ -37,7 +37,7 @@ const PLACES: [&str; 6] = [
 ];
 
 /// The request's tenant and job, and its sandbox's image.
-pub(super) struct Given {
+pub(super) struct RunContext {
     pub(super) tenant: Tenant,
     pub(super) image: String,
     pub(super) job: String,
@@ -78,7 +78,7 @@ struct Run<'a> {
 
 pub(super) async fn run(
     host: &Arc<Host>,
-    given: &Given,
+    context: &RunContext,
     language: &Language,
     mut request: FusionRequest,
 ) -> FusionAnswer {
@@ -90,13 +90,13 @@ pub(super) async fn run(
     let ttl = limit(request.compile_timeout) + limit(request.run_timeout) + SPARE;
     let memory = u64::try_from(request.memory_limit_mb).unwrap_or(0) << 20;
     let spec = SandboxSpec {
-        job: given.job.clone(),
-        image: given.image.clone(),
+        job: context.job.clone(),
+        image: context.image.clone(),
         ttl: Some(ttl),
         memory_bytes: (memory > 0).then(|| memory.max(MEMORY_MIN).min(host.memory_bytes_max)),
         ..SandboxSpec::default()
     };
-    let single = match Single::new(host, &given.tenant, spec).await {
+    let single = match Single::new(host, &context.tenant, spec).await {
         Ok(single) => single,
         Err(failure) => return FusionAnswer::failed(NotRun::from(failure).0),
     };

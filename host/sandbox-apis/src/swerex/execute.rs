@@ -2,7 +2,7 @@
 
 use super::errors::{COMMAND_TIMEOUT, NON_ZERO, Problem, VALUE};
 use super::text::{decoded, repr};
-use super::{Asked, KIND, OUTPUT_BYTES_MAX, own, seconds};
+use super::{JsonBody, KIND, OUTPUT_BYTES_MAX, own, seconds};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ pub(super) async fn execute(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(command): Asked<SwerexCommand>,
+    JsonBody(command): JsonBody<SwerexCommand>,
 ) -> Answer<SwerexOutput> {
     let (host, sandbox) = own(&app, &caller, &id)?;
     let words = command.words()?;

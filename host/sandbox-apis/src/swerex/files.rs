@@ -2,7 +2,7 @@
 
 use super::errors::Problem;
 use super::text::{self, Undecodable};
-use super::{Asked, Empty, absolute, own};
+use super::{Empty, JsonBody, absolute, own};
 use axum::extract::State;
 use axum::response::Json;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ pub(super) async fn read(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(request): Asked<SwerexReadFile>,
+    JsonBody(request): JsonBody<SwerexReadFile>,
 ) -> Answer<SwerexContent> {
     let (_, sandbox) = own(&app, &caller, &id)?;
     let path = absolute(&request.path);
@@ -106,7 +106,7 @@ pub(super) async fn write(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(request): Asked<SwerexWriteFile>,
+    JsonBody(request): JsonBody<SwerexWriteFile>,
 ) -> Answer<Empty> {
     let (_, sandbox) = own(&app, &caller, &id)?;
     let path = absolute(&request.path);

@@ -1,24 +1,24 @@
 //! Sandboxes for clients of SWE-ReX: each is a separate server below `/swerex/{sandbox}`, so that a
 //! client only changes its URL.
 
-mod asked;
 mod errors;
 mod execute;
 mod files;
+mod json_body;
 mod observe;
 mod sessions;
 mod text;
 mod unzip;
 mod upload;
 
-pub(super) use asked::{Unprocessable, read_json};
+pub(super) use json_body::{Unprocessable, read_json};
 
 use crate::sandboxes::host;
-use asked::Asked;
 use axum::extract::State;
 use axum::http::Method;
 use axum::response::Json;
 use errors::{Problem, SwerexFailed};
+use json_body::JsonBody;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;

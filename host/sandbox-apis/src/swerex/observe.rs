@@ -12,7 +12,9 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use treadle_actions::Capture;
-use treadle_runs::sandboxes::{Became, Held, Host, PROMPT, Shell, Task, WITHDRAWN, is_typable};
+use treadle_runs::sandboxes::{
+    Became, CommandAction, Host, PROMPT, Shell, Task, WITHDRAWN, is_typable,
+};
 use treadle_sandbox::{End, Event, Exec, Input, Sandbox, Share};
 use utoipa::ToSchema;
 
@@ -225,7 +227,7 @@ pub(super) async fn run(
         what: bash.command.clone(),
         run_max: max,
     };
-    let mut held = Held::wait(host, sandbox, &task).await?;
+    let mut held = CommandAction::wait(host, sandbox, &task).await?;
     if !bash.is_interactive() {
         let checked = check_syntax(sandbox, &shell, &turn, &bash.command, held.share()).await;
         if let Err(problem) = checked {
@@ -269,7 +271,11 @@ async fn typed(
 }
 
 /// Ends the action, and returns the response.
-fn told(bash: &SwerexBash, held: Held, became: Became) -> Result<SwerexObservation, Problem> {
+fn told(
+    bash: &SwerexBash,
+    held: CommandAction,
+    became: Became,
+) -> Result<SwerexObservation, Problem> {
     match became {
         Became::Ended(output, code) => {
             let end = held.end(End::Exited(code), false, output.clone());

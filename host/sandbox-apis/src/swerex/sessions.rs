@@ -2,7 +2,7 @@
 
 use super::errors::{ENDED, Problem, SESSION_EXISTS, SESSION_UNKNOWN, TIMEOUT};
 use super::text::{of_terminal, repr};
-use super::{Asked, KIND, observe, own, seconds};
+use super::{JsonBody, KIND, observe, own, seconds};
 use axum::extract::State;
 use axum::response::Json;
 use observe::{SwerexBash, SwerexObservation};
@@ -11,7 +11,9 @@ use std::time::Duration;
 use treadle_auth::Caller;
 use treadle_endpoints::arguments::InPath;
 use treadle_endpoints::signature::Answer;
-use treadle_runs::sandboxes::{Became, Held, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task};
+use treadle_runs::sandboxes::{
+    Became, CommandAction, NoShell, PROMPT, SHELLS_MAX, SandboxApp, Task,
+};
 use treadle_sandbox::End;
 use utoipa::ToSchema;
 
@@ -106,7 +108,7 @@ pub(super) async fn create(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(request): Asked<SwerexCreateSession>,
+    JsonBody(request): JsonBody<SwerexCreateSession>,
 ) -> Answer<SwerexSession> {
     let (host, sandbox) = own(&app, &caller, &id)?;
     let name = &request.session;
@@ -129,7 +131,7 @@ pub(super) async fn create(
         what: "create_session".to_owned(),
         run_max: Some(max),
     };
-    let held = Held::wait(host, &sandbox, &task)
+    let held = CommandAction::wait(host, &sandbox, &task)
         .await
         .map_err(Problem::from)?;
     let became = host.shells.start(&sandbox, name, &first, max).await;
@@ -178,7 +180,7 @@ pub(super) async fn close(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(request): Asked<SwerexCloseSession>,
+    JsonBody(request): JsonBody<SwerexCloseSession>,
 ) -> Answer<SwerexClosed> {
     let (host, sandbox) = own(&app, &caller, &id)?;
     if !host.shells.close(sandbox.id(), &request.session).await {
@@ -193,7 +195,7 @@ pub(super) async fn run(
     State(app): State<SandboxApp>,
     caller: Caller,
     InPath(id): InPath<String>,
-    Asked(action): Asked<SwerexAction>,
+    JsonBody(action): JsonBody<SwerexAction>,
 ) -> Answer<SwerexObservation> {
     let (host, sandbox) = own(&app, &caller, &id)?;
     let interrupt = match action {

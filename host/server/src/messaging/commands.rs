@@ -74,6 +74,8 @@ pub(super) enum Command {
         capacity_tokens: Option<u64>,
         /// Its class of hardware.
         class: Option<String>,
+        /// Its role.
+        role: Option<String>,
     },
     /// Removes an engine.
     RemoveWorker {

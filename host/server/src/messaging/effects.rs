@@ -6,13 +6,14 @@ use crate::commands::{forget_run, register, reward_of, rewarded, workers_named};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use treadle_auth::{Auth, Caller, Change, Principal, PrincipalKind, Scope, TenantState};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::programs::Worker;
-use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::ClientName;
 use treadle_model::Tenant;
 use treadle_model::tenant::DEFAULT_TENANT;
-use treadle_wire::ErrorCode;
+use treadle_wire::{ErrorBody, ErrorCode};
 
 /// A checked command.
 pub(super) enum Effect {
@@ -111,17 +112,23 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             kind,
             capacity_tokens,
             class,
+            role,
         } => {
-            let declared = Declared::new(kind.as_deref(), *capacity_tokens);
-            let declared = declared.and_then(|declared| declared.of_class(class.as_deref()));
-            let declared = declared.map_err(|error| Failure::Refused(error.message))?;
-            let url = url.clone();
-            Ok(Effect::Add { url, declared })
+            let declared = Declared::new(kind.as_deref(), *capacity_tokens)
+                .and_then(|declared| declared.of_class(class.as_deref()))
+                .and_then(|declared| declared.with_role(role.as_deref()));
+            added(url, declared)
         }
         Command::RemoveWorker { worker } => Ok(Effect::Remove {
             worker: worker.clone(),
         }),
     }
+}
+
+fn added(url: &str, declared: Result<Declared, ErrorBody>) -> Result<Effect, Failure> {
+    let declared = declared.map_err(|error| Failure::Refused(error.message))?;
+    let url = url.into();
+    Ok(Effect::Add { url, declared })
 }
 
 /// The tenant, which must exist.

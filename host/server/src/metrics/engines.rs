@@ -1,7 +1,7 @@
 //! Metrics of engines: their own reports, and the ledger's drift from them.
 
 use super::{Exposition, escape};
-use treadle_core::Totals;
+use treadle_core::programs::Totals;
 use treadle_engines::Drift;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
@@ -50,7 +50,7 @@ pub(super) fn render(
             |e| e.cached_tokens_total,
         ),
     ];
-    let read = |w: &treadle_core::WorkerTotals| Some((w.url.clone(), engine(w.id)?));
+    let read = |w: &treadle_core::programs::WorkerTotals| Some((w.url.clone(), engine(w.id)?));
     let readings: Vec<_> = totals.workers.iter().filter_map(read).collect();
     for (name, kind, help, value) in columns {
         text.head(name, kind, help);

@@ -13,7 +13,7 @@ use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_endpoints::arguments::{InPath, Query, Raw, optional, page_limit, parse};
 use treadle_endpoints::signature::{Answer, Takes};
-use treadle_endpoints::{About, delete, get, post};
+use treadle_endpoints::{EndpointDescription, delete, get, post};
 use treadle_http::error_response;
 use treadle_model::ActionId;
 use treadle_runs::actions::{ActionView, Actions, Failure, OutputView, Submission};
@@ -90,9 +90,9 @@ impl<S: Send + Sync> FromRequest<S> for ActionRequest {
 }
 
 impl Takes for ActionRequest {
-    fn describe(about: &mut About) {
-        treadle_endpoints::arguments::Body::<ActionReport>::describe(about);
-        about.takes::<ActionTaken>();
+    fn describe(description: &mut EndpointDescription) {
+        treadle_endpoints::arguments::Body::<ActionReport>::describe(description);
+        description.takes::<ActionTaken>();
     }
 }
 

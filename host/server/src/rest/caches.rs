@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use treadle_core::programs::Counters;
-use treadle_core::{CacheLocation, CacheTotals};
+use treadle_core::programs::{CacheLocation, CacheTotals};
 use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;
 use utoipa::ToSchema;

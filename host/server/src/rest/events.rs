@@ -32,6 +32,7 @@ const SHARED_KINDS: &[&str] = &[
     "worker_rest_read",
     "worker_state_set",
     "worker_class_set",
+    "worker_role_set",
     "timer_fired",
     "daemon_restarted",
 ];

@@ -18,7 +18,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{Needs, VIEW};
-use treadle_core::{Mode, Totals, WorkerTotals};
+use treadle_core::Mode;
+use treadle_core::programs::{Totals, WorkerTotals};
 use treadle_endpoints::get;
 use treadle_model::World;
 use treadle_outbox::BrokerHealth;
@@ -132,6 +133,9 @@ struct BackendPrograms {
     reasoning: u64,
     /// Programs whose tools are running.
     acting: u64,
+    /// The engine's role, prefill or decode, if it does not do both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
 }
 
 async fn show(State(app): State<App>, caller: Caller) -> Response {
@@ -184,6 +188,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
             total: w.programs,
             reasoning: w.reasoning,
             acting: w.acting,
+            role: w.role.name_if_set(),
         }),
         profile_enabled: true,
         eviction_policy: policy,

@@ -51,7 +51,7 @@ use std::time::Duration;
 use treadle_auth as auth;
 use treadle_auth::Guard;
 use treadle_auth::permissions::{Permissions, Route};
-use treadle_endpoints::About;
+use treadle_endpoints::EndpointDescription;
 use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
 use treadle_relay::{relay_endpoints, relay_router};
@@ -121,38 +121,47 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
 }
 
 /// Every endpoint, by group.
-fn groups() -> Vec<(&'static str, Vec<About>)> {
-    fn abouts<S: Clone + Send + Sync + 'static>(
+fn groups() -> Vec<(&'static str, Vec<EndpointDescription>)> {
+    fn descriptions<S: Clone + Send + Sync + 'static>(
         endpoints: Vec<treadle_endpoints::Endpoint<S>>,
-    ) -> Vec<About> {
+    ) -> Vec<EndpointDescription> {
         endpoints
             .into_iter()
-            .map(treadle_endpoints::Endpoint::into_about)
+            .map(treadle_endpoints::Endpoint::into_description)
             .collect()
     }
     let mut groups = vec![
-        ("Generation", abouts(generation::endpoints())),
-        ("Forwarded to an engine", abouts(generation::forwarded())),
+        ("Generation", descriptions(generation::endpoints())),
+        (
+            "Forwarded to an engine",
+            descriptions(generation::forwarded()),
+        ),
     ];
-    groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
-    groups.push(("Training runs", abouts(training_endpoints())));
+    groups.extend(
+        own()
+            .into_iter()
+            .map(|(group, all)| (group, descriptions(all))),
+    );
+    groups.push(("Training runs", descriptions(training_endpoints())));
     groups.push((
         "For trainers that update weights",
-        abouts(relay_endpoints()),
+        descriptions(relay_endpoints()),
     ));
     let of_sandboxes = sandbox_endpoints().into_iter();
-    groups.extend(of_sandboxes.map(|(group, all)| (group, abouts(all))));
+    groups.extend(of_sandboxes.map(|(group, all)| (group, descriptions(all))));
     if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
-        access.extend(abouts(identity::endpoints()));
-        access.extend(abouts(session::endpoints()));
+        access.extend(descriptions(identity::endpoints()));
+        access.extend(descriptions(session::endpoints()));
     }
     groups
 }
 
 /// Every route of a daemon, for the guard.
 pub fn routes() -> Vec<Route> {
-    let all = groups().into_iter().flat_map(|(_, abouts)| abouts);
-    all.map(|about| about.route()).collect()
+    let all = groups()
+        .into_iter()
+        .flat_map(|(_, descriptions)| descriptions);
+    all.map(|description| description.route()).collect()
 }
 
 /// The guard that admits requests.

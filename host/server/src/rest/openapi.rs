@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use treadle_auth::Scope;
 use treadle_auth::permissions::Needs;
-use treadle_endpoints::{About, get};
+use treadle_endpoints::{EndpointDescription, get};
 use treadle_wire::ErrorCode;
 use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -79,28 +79,28 @@ fn document() -> OpenApi {
     components.security_schemes.insert(TOKEN.to_owned(), scheme);
     let mut schemas = vec![(ErrorAnswer::name().into_owned(), ErrorAnswer::schema())];
     ErrorAnswer::schemas(&mut schemas);
-    for (group, abouts) in groups() {
+    for (group, descriptions) in groups() {
         document.tags.get_or_insert_default().push(Tag::new(group));
-        for about in abouts {
-            schemas.extend_from_slice(about.schemas());
-            let methods = methods(&about);
-            let mut described = about.operation().clone();
+        for description in descriptions {
+            schemas.extend_from_slice(description.schemas());
+            let methods = methods(&description);
+            let mut described = description.operation().clone();
             let handler = described.operation_id.take();
             let operation = operation(
                 described,
                 group,
-                about.needs(),
-                about.errors(),
+                description.needs(),
+                description.errors(),
                 &mut components.responses,
             );
             let item = document
                 .paths
                 .paths
-                .entry(about.path().replace("{*", "{"))
+                .entry(description.path().replace("{*", "{"))
                 .or_default();
             for method in methods {
                 let mut operation = operation.clone();
-                operation.operation_id = Some(id(handler.clone(), &method, about.path()));
+                operation.operation_id = Some(id(handler.clone(), &method, description.path()));
                 add(item, &method, operation);
             }
         }
@@ -112,8 +112,8 @@ fn document() -> OpenApi {
 
 /// The methods that an operation is shown under: for one that takes all of them, those that clients
 /// use.
-fn methods(about: &About) -> Vec<HttpMethod> {
-    match about.method() {
+fn methods(description: &EndpointDescription) -> Vec<HttpMethod> {
+    match description.method() {
         Some(&Method::GET) => vec![HttpMethod::Get],
         Some(&Method::PUT) => vec![HttpMethod::Put],
         Some(&Method::PATCH) => vec![HttpMethod::Patch],

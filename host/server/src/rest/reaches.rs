@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use treadle_auth::Scope;
 use treadle_auth::permissions::Needs;
-use treadle_endpoints::About;
+use treadle_endpoints::EndpointDescription;
 
 /// Endpoints of these groups send what they are sent to an engine, and reach nothing else.
 const TO_ENGINES: [&str; 2] = ["Generation", "Forwarded to an engine"];
@@ -237,15 +237,15 @@ const BESIDE: &[[&str; 4]] = &[
 ];
 
 /// Method and path, as the lists have it.
-fn name(about: &About) -> String {
-    let method = about.method().map_or("ANY", |method| method.as_str());
-    format!("{method} {}", about.path())
+fn name(description: &EndpointDescription) -> String {
+    let method = description.method().map_or("ANY", |method| method.as_str());
+    format!("{method} {}", description.path())
 }
 
 /// Who may call an endpoint.
-fn who(about: &About) -> String {
-    match about.needs() {
-        Needs::Nothing if about.path().starts_with("/api/") => "anyone".to_owned(),
+fn who(description: &EndpointDescription) -> String {
+    match description.needs() {
+        Needs::Nothing if description.path().starts_with("/api/") => "anyone".to_owned(),
         Needs::Nothing => "who has the sandbox's secret".to_owned(),
         Needs::Scope(scope) => format!("`{}`", scope.as_str()),
         Needs::Token(scope) => format!("`{}` with a token", scope.as_str()),
@@ -258,7 +258,7 @@ fn who(about: &About) -> String {
 fn table() -> String {
     let reaches: BTreeMap<&str, (&str, &str)> = REACHES.iter().copied().collect();
     let mut table = "| what | who | reaches | within |\n|---|---|---|---|\n".to_owned();
-    for (group, abouts) in groups() {
+    for (group, descriptions) in groups() {
         if TO_ENGINES.contains(&group) {
             let _ = writeln!(
                 table,
@@ -268,10 +268,10 @@ fn table() -> String {
                 ENGINE.1
             );
         }
-        for about in abouts {
-            let name = name(&about);
+        for description in descriptions {
+            let name = name(&description);
             if let Some((what, within)) = reaches.get(&*name) {
-                let who = who(&about);
+                let who = who(&description);
                 let _ = writeln!(table, "| `{name}` | {who} | {what} | {within} |");
             }
         }
@@ -289,9 +289,9 @@ fn every_endpoint_says_what_it_reaches() {
         assert!(listed.insert(name), "{name} is listed twice");
     }
     let (mut served, mut unlisted) = (BTreeSet::new(), Vec::new());
-    for (group, abouts) in groups() {
-        for about in abouts.iter().filter(|_| !TO_ENGINES.contains(&group)) {
-            let name = name(about);
+    for (group, descriptions) in groups() {
+        for description in descriptions.iter().filter(|_| !TO_ENGINES.contains(&group)) {
+            let name = name(description);
             // Reading shows what is on record, unless it is listed.
             if !name.starts_with("GET ") && !listed.contains(&*name) {
                 unlisted.push(name.clone());
@@ -318,12 +318,12 @@ fn every_endpoint_says_what_it_reaches() {
 #[test]
 fn nothing_of_the_machine_is_open_to_callers_without_a_token() {
     let machine = ["a path"];
-    for (_, abouts) in groups() {
-        for about in abouts {
-            let name = name(&about);
+    for (_, descriptions) in groups() {
+        for description in descriptions {
+            let name = name(&description);
             let found = REACHES.iter().find(|(own, _)| *own == name);
             if found.is_some_and(|(_, (what, _))| machine.contains(what)) {
-                let is_closed = matches!(about.needs(), Needs::Token(_) | Needs::Root);
+                let is_closed = matches!(description.needs(), Needs::Token(_) | Needs::Root);
                 assert!(is_closed, "{name}");
             }
         }

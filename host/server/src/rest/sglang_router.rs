@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, RUN, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::{Totals, WorkerTotals};
+use treadle_core::programs::{Totals, WorkerTotals};
 use treadle_endpoints::arguments::{Query, Raw, parse};
 use treadle_endpoints::signature::Answer;
 use treadle_endpoints::{delete, get, post};
@@ -116,6 +116,20 @@ struct AddWorker {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     class: Value,
+    /// Its role: both, prefill or decode.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    role: Value,
+    /// Its role in the words of SGLang's router: regular, prefill or decode.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    worker_type: Value,
+}
+
+/// A role in the words of SGLang's router; others are for other routers.
+fn as_role(worker_type: &Value) -> Option<&str> {
+    let known = worker_type.as_str();
+    known.filter(|word| matches!(*word, "prefill" | "decode"))
 }
 
 async fn add(
@@ -138,6 +152,7 @@ async fn add(
     };
     let declared = Declared::new(body.kind.as_str(), capacity_tokens)
         .and_then(|declared| declared.of_class(body.class.as_str()))
+        .and_then(|declared| declared.with_role(body.role.as_str().or(as_role(&body.worker_type))))
         .map_err(|error| error_response(&error))?;
     // slime registers the port at which it controls an engine.
     let port = app.relay_ports.iter().find(|port| port.is_at(url));

@@ -52,6 +52,7 @@ async fn declared(config: &Config, endpoint: &config::Endpoint) -> Result<Declar
         ..Declared::default()
     };
     // The configuration was checked.
-    let of_class = declared.clone().of_class(endpoint.class.as_deref());
-    Ok(of_class.unwrap_or(declared))
+    let whole = declared.clone().of_class(endpoint.class.as_deref());
+    let whole = whole.and_then(|declared| declared.with_role(endpoint.role.as_deref()));
+    Ok(whole.unwrap_or(declared))
 }

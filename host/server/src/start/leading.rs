@@ -31,7 +31,7 @@ use treadle_http::{Tally, Upstream};
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
 use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
-use treadle_runs::Kept;
+use treadle_runs::StorageQuotas;
 use treadle_runs::actions::{Actions, Running, RunningInputs};
 use treadle_runs::sandboxes::{self, Host, Tenants};
 use treadle_sandbox::Sandboxes;
@@ -140,12 +140,12 @@ impl Leading {
         let transfer_executor =
             TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner(config));
         let sandboxes = own_sandboxes(config, &auth).await?;
-        let kept = Kept::new(store.clone(), auth.clone(), config.payloads.bytes_max);
+        let quotas = StorageQuotas::new(store.clone(), auth.clone(), config.payloads.bytes_max);
         let inputs = RunningInputs {
             instructions: instructed,
             sandboxes: sandboxes.clone(),
             auth: auth.clone(),
-            kept: kept.clone(),
+            quotas: quotas.clone(),
         };
         let running = Running::start(config, &driver, &store, epoch, inputs).await?;
         let actions = running.as_ref().map(|running| running.actions.clone());
@@ -159,7 +159,7 @@ impl Leading {
             forecasts_wanted: wanted,
             notices,
             context,
-            kept: kept.clone(),
+            quotas: quotas.clone(),
         };
         let app = App {
             nodes: actions.as_ref().and_then(|ours| ours.nodes().cloned()),
@@ -175,7 +175,7 @@ impl Leading {
             messaging.start(&app, committed);
         }
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
-        let pruning = prune_forever(config.clone(), app.clone(), kept);
+        let pruning = prune_forever(config.clone(), app.clone(), quotas);
         let sampling = sample_forever(app.clone(), config.scheduler.time_scale);
         // Its address was checked with the configuration.
         let remote = RemotePredictor::of(&config.prediction, config.tls.trust(), excerpts)
@@ -367,7 +367,7 @@ struct Parts {
     /// What the registry learns about policies.
     notices: UnboundedSender<Notice>,
     context: GatewayContext,
-    kept: Arc<Kept>,
+    quotas: Arc<StorageQuotas>,
 }
 
 async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
@@ -379,10 +379,10 @@ async fn assemble(config: &Config, parts: Parts) -> Result<App, StartError> {
         forecasts_wanted,
         notices,
         context,
-        kept,
+        quotas,
     } = parts;
     let scheduler = Scheduler::Local(driver.clone());
-    let bodies = bodies_of(config, &store, kept);
+    let bodies = bodies_of(config, &store, quotas);
     let (node, streams) = (context.node.clone(), context.streams.clone());
     let room = Arc::new(PayloadRoom::new(store.clone(), config.training.bytes_max));
     let kinds = LogprobKinds::new(Upstream::over(node.connector().clone()));
@@ -451,12 +451,13 @@ fn watching(config: &Config) -> WatchOptions {
 fn bodies_of(
     config: &Config,
     store: &Arc<dyn Store>,
-    kept: Arc<Kept>,
+    quotas: Arc<StorageQuotas>,
 ) -> Option<Arc<PayloadWriter>> {
     if config.cluster.role != Role::Single {
         return None;
     }
     let stores: Vec<Arc<dyn Bodies>> = vec![store.clone()];
-    let kept: Counted = Arc::new(move |program: &str, bytes: u64| kept.added_of(program, bytes));
-    PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(kept))
+    let counted: Counted =
+        Arc::new(move |program: &str, bytes: u64| quotas.added_of(program, bytes));
+    PayloadWriter::start(&config.payloads, vec![String::new()], stores, Some(counted))
 }

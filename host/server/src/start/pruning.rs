@@ -4,7 +4,7 @@ use crate::app::App;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_config::Config;
-use treadle_runs::Kept;
+use treadle_runs::StorageQuotas;
 use treadle_store::{PRUNE_BODIES_MAX, Retention};
 
 /// Pause between two removals of old rows.
@@ -12,7 +12,7 @@ const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 
 /// Starts immediately: if leadership terms are shorter than the pause, old rows would otherwise
 /// never be removed.
-pub(super) async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
+pub(super) async fn prune_forever(config: Config, app: App, quotas: Arc<StorageQuotas>) {
     loop {
         app.auth.run_maintenance().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -38,19 +38,19 @@ pub(super) async fn prune_forever(config: Config, app: App, kept: Arc<Kept>) {
             }
         }
         prune_bodies(&config, &app).await;
-        hold_to_shares(&kept).await;
+        hold_to_shares(&quotas).await;
     }
 }
 
 /// Trims tenants that exceed their share, until it is time to prune again.
-async fn hold_to_shares(kept: &Kept) {
+async fn hold_to_shares(quotas: &StorageQuotas) {
     let until = tokio::time::Instant::now() + PRUNE_PAUSE;
     loop {
-        if let Err(error) = kept.keep_within().await {
+        if let Err(error) = quotas.keep_within().await {
             tracing::warn!(%error, "stored data of tenants could not be trimmed to their shares");
             tokio::time::sleep_until(until).await;
         }
-        if tokio::time::timeout_at(until, kept.is_full())
+        if tokio::time::timeout_at(until, quotas.is_full())
             .await
             .is_err()
         {

@@ -4,22 +4,22 @@
 mod api;
 mod clock;
 mod coding;
-mod course;
 mod deployed;
 mod machine;
 mod outcome;
 mod pods;
 mod search;
 mod services;
+mod simulation;
 mod work;
 
 pub use api::OnTheirOwn;
 pub use coding::{Coding, TEST_CORES};
-pub use course::Pools;
 pub use deployed::Deployed;
 pub use machine::{Allocator, Machine, Treadle};
-pub use outcome::{Means, Outcome, Times, bound_s};
+pub use outcome::{MeanTimes, Outcome, Times, bound_s};
 pub use pods::{Pods, RETRIES_MAX, TIMEOUT_US};
 pub use search::{APIS, Api, Search};
 pub use services::{MODEL_DEVICES, Services};
+pub use simulation::Pools;
 pub use work::{Draws, Speedup, TENSOR_EFFICIENCY, Trajectory, Turn, Work};

@@ -43,7 +43,7 @@ pub struct Outcome {
 
 /// Means over the actions of an outcome, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Means {
+pub struct MeanTimes {
     /// Time in the queue.
     pub queue_s: f64,
     /// Overhead of starting.
@@ -65,9 +65,9 @@ impl Outcome {
     }
 
     /// Means over actions.
-    pub fn means(&self) -> Means {
+    pub fn means(&self) -> MeanTimes {
         let count = self.actions.len().max(1) as f64;
-        Means {
+        MeanTimes {
             queue_s: self.sum_s(|times| times.queue_us) / count,
             overhead_s: self.sum_s(|times| times.overhead_us) / count,
             run_s: self.sum_s(|times| times.run_us) / count,

@@ -3,14 +3,14 @@
 //! the daemon; engines, links and tools are modelled.
 //!
 //! Everything happens in order of time, and at one time in a fixed order, so a
-//! rollout depends on its options alone.
+//! rollout depends only on its options.
 
 pub use treadle_policy::columns;
-mod course;
 mod forecasts;
 mod policies;
 mod programs;
 mod report;
+mod simulation;
 
 pub use columns::Forecast;
 pub use forecasts::{Forecasts, Prediction, Predictor};
@@ -19,7 +19,7 @@ pub use programs::TimeSpent;
 pub use report::RolloutReport;
 
 use crate::workload::AgentRun;
-use course::Course;
+use simulation::Simulation;
 use treadle_core::CoreConfig;
 use treadle_engine_model::engine::EngineProfile;
 
@@ -60,7 +60,7 @@ pub fn roll_out(
     options: &RolloutOptions,
     policies: &mut PolicySet,
 ) -> RolloutReport {
-    let mut course = Course::new(runs, options, policies);
-    course.run();
-    course.report()
+    let mut simulation = Simulation::new(runs, options, policies);
+    simulation.run();
+    simulation.report()
 }

@@ -3,7 +3,8 @@
 use super::columns::{Forecast, Programs, Steps, Workers, cached_tokens, first_of_highest};
 use super::forecasts::Forecasts;
 use crate::cluster::{Answered, Answers};
-use treadle_core::{Attribution, Core, PolicyAnswer, Purpose, Question};
+use treadle_core::Core;
+use treadle_core::programs::{Attribution, PolicyAnswer, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, WorkerId};
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, PolicyError, PreemptColumns, PriorityPolicy,

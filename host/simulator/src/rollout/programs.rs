@@ -12,7 +12,7 @@ pub struct TimeSpent {
     pub placing_us: u64,
     /// At an engine, before the first token: queue and prefill.
     pub queue_and_prefill_us: u64,
-    /// Decoding, as if the program were alone at its engine.
+    /// Decoding, as if no other program were at its engine.
     pub decode_us: u64,
     /// Additional decoding time because of other programs at the engine.
     pub interference_us: u64,

@@ -1,7 +1,7 @@
 //! The result of a simulated rollout.
 
-use super::course::Course;
 use super::programs::TimeSpent;
+use super::simulation::Simulation;
 use serde::Serialize;
 
 /// Figures of a simulated rollout. Times are virtual.
@@ -70,7 +70,7 @@ impl TimeSpent {
     }
 }
 
-impl Course<'_> {
+impl Simulation<'_> {
     pub(super) fn report(&self) -> RolloutReport {
         let ended = self.programs.iter().filter_map(|p| p.ended_at);
         let makespan_us = ended.max().unwrap_or(0).max(1);

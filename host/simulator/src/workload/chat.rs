@@ -108,7 +108,7 @@ impl<'a> ChatScript<'a> {
         serde_json::to_string(&body).unwrap_or_default()
     }
 
-    /// Adds a message of exactly `tokens` when rendered; none if its tags alone take more.
+    /// Adds a message of exactly `tokens` when rendered; none if its tags take more.
     fn push_shared(&mut self, role: &'static str, tokens: u32, source: &[u64]) {
         let bytes = tokens as usize * TOKEN_BYTES;
         if let Some(length) = bytes.checked_sub(frame_bytes(role)) {
@@ -147,8 +147,8 @@ impl<'a> ChatScript<'a> {
             .sum()
     }
 
-    /// Keeps the first `bytes` of the rendering. A message of which only the tag would be left is
-    /// removed.
+    /// Keeps the first `bytes` of the rendering. A message is removed if only its tag would be
+    /// left.
     fn cut(&mut self, bytes: usize) {
         let mut start = 0;
         for place in 0..self.messages.len() {

@@ -13,18 +13,18 @@ const CHUNK_TOKENS: usize = 8_192;
 /// A message that is not written yet.
 pub(super) enum Item {
     /// A message as it is.
-    Said(Said),
+    Message(Message),
     /// Some of the tokens that a step adds: from this one, counted from the first.
     Chunk(Arc<NewTokens>, usize),
 }
 
 /// A message: its kind and its JSON.
-pub(super) struct Said {
+pub(super) struct Message {
     pub(super) kind: &'static str,
     pub(super) data: String,
 }
 
-impl Said {
+impl Message {
     pub(super) fn new(kind: &'static str, data: &impl Serialize) -> Self {
         // Numbers and strings always have a JSON form.
         let data = serde_json::to_string(data).unwrap_or_default();
@@ -33,15 +33,15 @@ impl Said {
 }
 
 impl Item {
-    pub(super) fn said(kind: &'static str, data: &impl Serialize) -> Self {
-        Self::Said(Said::new(kind, data))
+    pub(super) fn message(kind: &'static str, data: &impl Serialize) -> Self {
+        Self::Message(Message::new(kind, data))
     }
 
     /// The message.
-    pub(super) fn written(self) -> Said {
+    pub(super) fn written(self) -> Message {
         match self {
-            Self::Said(said) => said,
-            Self::Chunk(tokens, from) => Said::new("chunk", &tokens.chunk(from)),
+            Self::Message(message) => message,
+            Self::Chunk(tokens, from) => Message::new("chunk", &tokens.chunk(from)),
         }
     }
 }
@@ -143,7 +143,9 @@ impl NewTokens {
 
     /// The messages of it.
     pub(super) fn items(self) -> Vec<Item> {
-        let begins = self.sequence().map(|began| Item::said("sequence", &began));
+        let begins = self
+            .sequence()
+            .map(|began| Item::message("sequence", &began));
         let added = self.step.context_len() - self.placed.start;
         let tokens = Arc::new(self);
         let chunks = (0..added).step_by(CHUNK_TOKENS);

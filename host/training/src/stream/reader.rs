@@ -1,6 +1,6 @@
 //! Reads a stream's messages from the journal and the store, as fast as its client takes them.
 
-use super::message::{Item, Said, Who};
+use super::message::{Item, Message, Who};
 use super::offset::Offset;
 use super::programs::{Programs, SampleSequence};
 use crate::app::{JobName, TrainingApp};
@@ -8,7 +8,7 @@ use crate::jobs::end_text;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::time::Duration;
-use treadle_core::ProgramEvent;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::training::{MemberRef, Report, Reward, TrainingEvent};
 use treadle_model::StepId;
 use treadle_model::tenant::split;
@@ -37,7 +37,7 @@ pub(super) struct Reader {
 /// What comes next.
 pub(super) enum Next {
     /// A message.
-    Message(Offset, Said),
+    Message(Offset, Message),
     /// Nothing for a while; the client has seen everything up to here.
     Silence(Offset),
 }
@@ -122,7 +122,7 @@ impl StreamGone {
     }
 
     fn items(self) -> Vec<Item> {
-        vec![Item::said("gone", &self)]
+        vec![Item::message("gone", &self)]
     }
 }
 
@@ -279,7 +279,7 @@ impl Reader {
             sample: report.sample.as_deref().map(str::to_owned),
             sequences,
         };
-        Ok(vec![Item::said("ended", &ended)])
+        Ok(vec![Item::message("ended", &ended)])
     }
 
     /// A batch never changes until it is released.
@@ -301,7 +301,7 @@ impl Reader {
         if let Ok(Some(groups)) = read.await {
             return groups
                 .iter()
-                .map(|group| Item::said("batch", group))
+                .map(|group| Item::message("batch", group))
                 .collect();
         }
         StreamGone {
@@ -326,12 +326,12 @@ fn dropped(member: &MemberRef, end: Option<&'static str>, cause: Option<Box<str>
     } else {
         "incomplete"
     };
-    Item::said(kind, &dropped)
+    Item::message(kind, &dropped)
 }
 
 fn reward_of(program: &str, reward: f64) -> Item {
     let program = split(program).1.to_owned();
-    Item::said("reward", &StreamReward { program, reward })
+    Item::message("reward", &StreamReward { program, reward })
 }
 
 /// The reward of a program is that of the member that it is.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::frame;
-use crate::tier::{Heard, News, Plan};
+use crate::tier::{EvictionPosition, News, Plan};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
 /// Most evictions in one reply; the next one contains the rest.
@@ -20,7 +20,7 @@ pub(super) struct Opening {
     pub(super) secret: Option<Box<str>>,
     /// The position up to which the client has received evictions.
     #[serde(default)]
-    pub(super) heard: Option<Heard>,
+    pub(super) heard: Option<EvictionPosition>,
     pub(super) verb: Verb,
 }
 

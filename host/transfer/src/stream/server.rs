@@ -18,7 +18,7 @@ use super::message::{
     EVICTIONS_REPORTED_MAX, Goodbye, Opening, Reply, ReplyBody, Verb, receive, send,
 };
 use crate::client::within;
-use crate::tier::{Draft, Heard, Plan, Tier};
+use crate::tier::{Draft, EvictionPosition, Plan, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy sent at once.
@@ -190,7 +190,7 @@ struct Visit<'s> {
     stream: Stream,
     peer: String,
     /// The position up to which the other node has received evictions.
-    heard: Option<Heard>,
+    heard: Option<EvictionPosition>,
 }
 
 impl<'s> Visit<'s> {

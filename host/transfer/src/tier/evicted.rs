@@ -36,7 +36,7 @@ impl Evicted {
 
 /// A peer's position in a tier's evictions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Heard {
+pub(crate) struct EvictionPosition {
     /// Id of the tier's current opening.
     tier: CopyId,
     /// Number of the next eviction.
@@ -47,7 +47,7 @@ pub(crate) struct Heard {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct News {
     /// The peer's position after this report.
-    pub(crate) heard: Heard,
+    pub(crate) heard: EvictionPosition,
     /// The evictions, in order.
     pub(crate) evicted: Vec<Evicted>,
 }
@@ -68,7 +68,7 @@ struct EvictionLog {
     /// Evictions in all tiers, for this process.
     untold: VecDeque<Evicted>,
     /// Positions in the evictions of other nodes.
-    heard: BTreeMap<Box<str>, Heard>,
+    heard: BTreeMap<Box<str>, EvictionPosition>,
 }
 
 impl Evictions {
@@ -117,7 +117,7 @@ impl Evictions {
     }
 
     /// Evictions in this tier that a peer has not received, at most `most`.
-    pub(crate) fn since(&self, heard: Option<Heard>, most: usize) -> News {
+    pub(crate) fn since(&self, heard: Option<EvictionPosition>, most: usize) -> News {
         let log = self.log();
         let next = heard.filter(|heard| heard.tier == log.tier);
         let next = next.map_or(0, |heard| heard.next).max(log.first);
@@ -125,7 +125,7 @@ impl Evictions {
         let told = log.own.iter().skip(skipped).take(most);
         let evicted: Vec<Evicted> = told.copied().collect();
         News {
-            heard: Heard {
+            heard: EvictionPosition {
                 tier: log.tier,
                 next: next + evicted.len() as u64,
             },
@@ -134,7 +134,7 @@ impl Evictions {
     }
 
     /// The position up to which a node's evictions have been received.
-    pub(crate) fn heard_of(&self, node: &str) -> Option<Heard> {
+    pub(crate) fn heard_of(&self, node: &str) -> Option<EvictionPosition> {
         self.log().heard.get(node).copied()
     }
 

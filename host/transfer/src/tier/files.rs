@@ -125,33 +125,33 @@ impl Folder {
         let mut found = Vec::new();
         for path in list(&self.path)? {
             match self.read(&path) {
-                Found::Whole(used, copy) => found.push((used, copy)),
-                Found::Part => {
+                FileKind::Whole(used, copy) => found.push((used, copy)),
+                FileKind::Part => {
                     super::remove_file(&path);
                 }
-                Found::Other => {}
+                FileKind::Other => {}
             }
         }
         found.sort_by_key(|(used, copy)| (*used, copy.id));
         Ok(found.into_iter().map(|(_, copy)| *copy).collect())
     }
 
-    fn read(&self, path: &Path) -> Found {
+    fn read(&self, path: &Path) -> FileKind {
         let name = path.file_stem().and_then(OsStr::to_str);
         let Some(id) = name.and_then(CopyId::parse) else {
-            return Found::Other;
+            return FileKind::Other;
         };
         match path.extension().and_then(OsStr::to_str) {
-            Some(KV) if self.handle(id).exists() => Found::Other,
-            Some(KV | PARTIAL) => Found::Part,
+            Some(KV) if self.handle(id).exists() => FileKind::Other,
+            Some(KV | PARTIAL) => FileKind::Part,
             Some(HANDLE) => {
                 if let Some((used, copy)) = self.whole(id) {
-                    return Found::Whole(used, Box::new(copy));
+                    return FileKind::Whole(used, Box::new(copy));
                 }
                 super::remove_file(&self.kv(id));
-                Found::Part
+                FileKind::Part
             }
-            _ => Found::Other,
+            _ => FileKind::Other,
         }
     }
 
@@ -165,7 +165,7 @@ impl Folder {
 }
 
 /// The kind of a file.
-enum Found {
+enum FileKind {
     Whole(SystemTime, Box<KvCopy>),
     Part,
     Other,

@@ -8,7 +8,7 @@ use crate::engines::{Engine, export, ids, import};
 use serde_json::{Value, json};
 use treadle_model::EngineKind;
 use treadle_transfer::{
-    CopyLocation, Executors, KvCopy, KvExecutor, Limits, Means, Prompt, Settings, WorkerRef,
+    CopyLocation, Executors, KvCopy, KvExecutor, KvInterface, Limits, Prompt, Settings, WorkerRef,
 };
 
 fn executors(limits: Limits) -> Executors {
@@ -102,7 +102,7 @@ async fn vllm_fetches_once_and_its_counter_is_believed() {
     let (from, to) = (source.serve().await, target.serve().await);
     let executors = executors(Limits::default());
     let support = executors.support(vllm(&from)).await.unwrap();
-    assert_eq!(support.means, Means::Nixl);
+    assert_eq!(support.interface, KvInterface::Nixl);
     assert!(support.migrate && !support.offload);
     let copy = held(&executors, &from).await;
     assert_eq!(copy.prefix.tokens, 100);
@@ -231,7 +231,7 @@ async fn engines_without_the_means_are_distinguished() {
     let executors = executors(Limits::default());
     for &kind in EngineKind::ALL {
         let support = executors.support(bare.worker(kind)).await.unwrap();
-        assert_eq!(support.means, Means::Nothing, "{kind}");
+        assert_eq!(support.interface, KvInterface::Nothing, "{kind}");
         assert!(!support.why.is_empty());
         let error = executors
             .export(export(bare.worker(kind), 1, &ids(1, 9)))
@@ -310,7 +310,7 @@ async fn simulated_engines_are_asked_for_all_verbs() {
     let executors = executors(Limits::default());
     let worker = engine.worker(EngineKind::Sglang);
     let support = executors.support(worker.clone()).await.unwrap();
-    assert_eq!(support.means, Means::Simulated);
+    assert_eq!(support.interface, KvInterface::Simulated);
     assert!(support.offload && !support.migrate);
     let mut out = export(worker.clone(), 1, &[]);
     out.prompt = Some(Prompt::Body {

@@ -9,14 +9,14 @@ use crate::engines::fixture::{Fixture, fixture, fixture_with, limits, reopened, 
 use crate::engines::{Slots, export, ids, import};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{
-    Executors, KvCopy, KvExecutor, Limits, Means, Settings, Tier, TierSettings,
+    Executors, KvCopy, KvExecutor, KvInterface, Limits, Settings, Tier, TierSettings,
 };
 
 #[tokio::test]
 async fn a_copy_comes_back_as_it_went_out() {
     let fixture = fixture().await;
     let support = fixture.executors.support(fixture.worker()).await.unwrap();
-    assert_eq!(support.means, Means::SlotFiles);
+    assert_eq!(support.interface, KvInterface::SlotFiles);
     assert!(support.offload && support.migrate);
     let held = ids(1, 50);
     fixture.slots.put(0, &held);

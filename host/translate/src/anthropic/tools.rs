@@ -59,19 +59,19 @@ fn function(tool: &RawValue, param: &str) -> Result<String, RequestError> {
 /// Reads `tool_choice`.
 pub(super) fn choice(choice: &RawValue) -> Result<Choice, RequestError> {
     #[derive(Deserialize)]
-    struct Given {
+    struct ToolChoice {
         #[serde(rename = "type")]
         kind: String,
         name: Option<String>,
         disable_parallel_tool_use: Option<bool>,
     }
     const PARAM: &str = "tool_choice";
-    let given: Given = serde_json::from_str(choice.get()).map_err(|error| {
+    let parsed: ToolChoice = serde_json::from_str(choice.get()).map_err(|error| {
         let message = format!("`tool_choice` must be an object with a type: {error}");
         refused(PARAM, &message)
     })?;
-    let tool = match (given.kind.as_str(), given.name) {
-        ("auto" | "none", _) => json!(given.kind),
+    let tool = match (parsed.kind.as_str(), parsed.name) {
+        ("auto" | "none", _) => json!(parsed.kind),
         ("any", _) => json!("required"),
         ("tool", Some(name)) => json!({"type": "function", "function": {"name": name}}),
         ("tool", None) => {
@@ -86,6 +86,6 @@ pub(super) fn choice(choice: &RawValue) -> Result<Choice, RequestError> {
     };
     Ok(Choice {
         tool,
-        is_sequential: given.disable_parallel_tool_use == Some(true),
+        is_sequential: parsed.disable_parallel_tool_use == Some(true),
     })
 }

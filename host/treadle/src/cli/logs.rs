@@ -68,9 +68,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn nothing_that_is_logged_acts_on_a_terminal() {
-        let kept = Kept::default();
-        let writer = kept.clone();
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
         let log = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
             .with_ansi(false)
@@ -94,7 +94,7 @@ mod tests {
             let cause = "\u{1b}[2Jno\u{9b}m";
             tracing::warn!(url = "http://a", %cause, quoted = cause, "it failed\u{7}: {cause}");
         });
-        let line = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let line = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         assert!(
             line.ends_with('\n') && !line.trim_end().contains(char::is_control),
             "{line:?}"

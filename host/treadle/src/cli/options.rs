@@ -165,10 +165,10 @@ fn every_command_has_a_line() {
 }
 
 /// The credentials of the requests that a test server received.
-type Seen = Arc<Mutex<Vec<(String, String)>>>;
+type Credentials = Arc<Mutex<Vec<(String, String)>>>;
 
-async fn server() -> (String, Seen) {
-    let seen = Seen::default();
+async fn server() -> (String, Credentials) {
+    let seen = Credentials::default();
     let heard = seen.clone();
     let answer = move |request: Request| {
         let header = |name: &str| {

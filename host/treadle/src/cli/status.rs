@@ -33,6 +33,15 @@ const ENGINES: &[Column] = &[
     ("ACTING", "/acting"),
 ];
 
+/// The columns if engines have roles.
+const ENGINES_OF_ROLES: &[Column] = &[
+    ("ENGINE", "/url"),
+    ("ROLE", "/role"),
+    ("PROGRAMS", "/total"),
+    ("REASONING", "/reasoning"),
+    ("ACTING", "/acting"),
+];
+
 const STORE: &[Column] = &[
     ("THE STORE FAILS", "/what"),
     ("SINCE", "/at_us"),
@@ -139,14 +148,16 @@ fn report(health: &Value) -> String {
         .flatten()
         .map(|(url, counts)| {
             json!({"url": url, "total": counts["total"], "reasoning": counts["reasoning"],
-                "acting": counts["acting"]})
+                "acting": counts["acting"], "role": counts["role"]})
         })
         .collect();
     if engines.is_empty() {
         text.push_str("no engine is registered; add one with `treadle workers add URL`\n");
     } else {
         text.push('\n');
-        text.push_str(&table(ENGINES, &engines));
+        let has_roles = engines.iter().any(|engine| !engine["role"].is_null());
+        let columns = if has_roles { ENGINES_OF_ROLES } else { ENGINES };
+        text.push_str(&table(columns, &engines));
     }
     text
 }

@@ -7,7 +7,8 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use tokio::net::TcpListener;
-use treadle_core::{Event, ProgramEvent};
+use treadle_core::Event;
+use treadle_core::programs::ProgramEvent;
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::endpoint_of;
 

@@ -22,6 +22,7 @@ const WORKERS: &[Column] = &[
     ("HEALTHY", "/is_healthy"),
     ("STATE", "/state"),
     ("CLASS", "/class"),
+    ("ROLE", "/role"),
     ("PROGRAMS", "/programs"),
     ("STEPS", "/load"),
     ("USED TOKENS", "/used_tokens"),
@@ -97,6 +98,10 @@ struct AddArgs {
     /// The engine's class of hardware, such as h20, which training jobs name in `affinity`.
     #[arg(long)]
     class: Option<String>,
+    /// The engine's part of each step: both, prefill (it computes prompts for others) or decode
+    /// (long prompts are computed elsewhere first). SGLang reports it itself.
+    #[arg(long, value_parser = PossibleValuesParser::new(["both", "prefill", "decode"]))]
+    role: Option<String>,
     /// The engine's speed until its own steps show it: a file of `treadle-bench calibrate`, or a
     /// preset's name. The engine is then not measured.
     #[arg(long, value_name = "NAME|FILE")]
@@ -131,7 +136,7 @@ impl WorkersArgs {
             WorkersCommand::Add(add) => {
                 let mut body = json!({
                     "url": add.engine, "kind": add.kind, "capacity_tokens": add.capacity_tokens,
-                    "class": add.class,
+                    "class": add.class, "role": add.role,
                 });
                 if let Some(named) = &add.profile {
                     body["profile"] = profile(named).await?;

@@ -66,11 +66,11 @@ impl Home {
 }
 
 /// Everything that a server on a port has received.
-type Seen = Arc<Mutex<String>>;
+type Received = Arc<Mutex<String>>;
 
 /// Listens on a daemon's port, returns the given proof, and requires a token for everything else.
-async fn impostor(proof: Value) -> (String, Seen) {
-    let seen = Seen::default();
+async fn impostor(proof: Value) -> (String, Received) {
+    let seen = Received::default();
     let heard = seen.clone();
     let answer = move |request: Request| {
         let (path, headers) = (request.uri().to_string(), request.headers());
@@ -93,8 +93,8 @@ async fn impostor(proof: Value) -> (String, Seen) {
 }
 
 /// Forwards all bytes to an address.
-async fn relay(to: std::net::SocketAddr) -> (String, Seen) {
-    let seen = Seen::default();
+async fn relay(to: std::net::SocketAddr) -> (String, Received) {
+    let seen = Received::default();
     let heard = seen.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

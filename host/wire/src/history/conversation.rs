@@ -71,7 +71,7 @@ pub struct Conversation {
 
 /// A request with its answer, as far as a later request is compared with it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Said {
+pub struct AnsweredConversation {
     marks: Vec<Mark>,
     tools: u64,
     settings: u64,
@@ -79,7 +79,7 @@ pub struct Said {
     is_whole: bool,
 }
 
-impl Said {
+impl AnsweredConversation {
     /// Messages, the answer included.
     pub fn messages(&self) -> usize {
         self.marks.len()
@@ -125,10 +125,10 @@ impl Conversation {
     }
 
     /// What this becomes with its answer.
-    pub fn answered(&self, answer: AnswerMessage) -> Said {
+    pub fn answered(&self, answer: AnswerMessage) -> AnsweredConversation {
         let mut marks = self.marks.clone();
         marks.push(answer.mark);
-        Said {
+        AnsweredConversation {
             marks,
             tools: self.tools,
             settings: self.settings,
@@ -142,7 +142,7 @@ impl Conversation {
     /// Why it is sent as it is.
     pub fn continued<'s>(
         &self,
-        held: impl DoubleEndedIterator<Item = &'s Said> + ExactSizeIterator,
+        held: impl DoubleEndedIterator<Item = &'s AnsweredConversation> + ExactSizeIterator,
     ) -> Result<usize, AsSent> {
         let Some(answer) = self.answer_at() else {
             return Err(AsSent::NotHeld);

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// The relevant fields. Unexpected values are ignored.
+/// The fields that set the number of outputs. Unexpected values are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct OutputFields {
     n: Value,
     sampling_params: Value,
 }
@@ -30,20 +30,20 @@ impl RequestHead {
     pub fn outputs(&self, endpoint: Endpoint, body: &[u8]) -> u64 {
         // Most requests ask for one, which shows without parsing them again.
         let has_n = memmem::find(body, b"\"n\"").is_some();
-        let asked: Asked = if has_n {
+        let fields: OutputFields = if has_n {
             serde_json::from_slice(body).unwrap_or_default()
         } else {
-            Asked::default()
+            OutputFields::default()
         };
         let each = match endpoint {
             Endpoint::Messages => 1,
             Endpoint::SglangGenerate | Endpoint::VllmGenerate => {
-                let sampling = &asked.sampling_params;
+                let sampling = &fields.sampling_params;
                 sampling.get(0).unwrap_or(sampling)["n"]
                     .as_u64()
                     .unwrap_or(1)
             }
-            _ => asked.n.as_u64().unwrap_or(1),
+            _ => fields.n.as_u64().unwrap_or(1),
         };
         each.max(1).saturating_mul(self.prompts(endpoint, body))
     }

@@ -53,7 +53,7 @@ pub(super) struct Choice<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct Message {
     content: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Choice<'_> {
     /// Its texts.
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
         let said = self.message.into_iter().chain(self.delta);
-        let said = said.filter_map(|said| serde_json::from_str::<Said>(said.get()).ok());
+        let said = said.filter_map(|said| serde_json::from_str::<Message>(said.get()).ok());
         let text = self.text.map(RawValue::get);
         let text = text.and_then(|text| serde_json::from_str(text).ok());
         said.filter_map(|said| said.content).chain(text)

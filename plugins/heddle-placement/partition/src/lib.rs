@@ -13,20 +13,20 @@ mod any_order;
 mod fluid;
 mod interference;
 mod level;
+mod measured_times;
 mod mixed;
 mod objective;
 pub mod reference;
 mod search;
-mod seen;
 
 pub use any_order::{Ordered, STATES_MAX, partition_any_order};
 pub use fluid::{Habits, Iteration, Member, Pace, check_measured, fluid_ends_by, partition_fluid};
 pub use interference::{Interference, POINTS_MAX, Units};
 pub use level::level;
+pub use measured_times::MeasuredTimes;
 pub use mixed::{Load, deal_evenly};
 pub use objective::{Drained, Objective, Paper};
 pub use search::{Partition, Probe, Run, partition, probe};
-pub use seen::Seen;
 
 /// Normalises a length: finite, at least 1 and at most `LENGTH_MAX`, so that no product overflows.
 /// NaN counts as 1.

@@ -6,7 +6,8 @@ use treadle_core::actions::{
     ActionCommand, ActionError, ActionEvent, ActionSpec, Admission, Demand, ElasticAnswer,
     ElasticQuestion, Grant, Outcome, Resource, Supply,
 };
-use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, ProgramCommand};
+use treadle_core::programs::ProgramCommand;
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event};
 use treadle_model::{ActionId, AskId, PolicyRef, ProgramId, Span, Timestamp};
 
 /// How the policy answers.

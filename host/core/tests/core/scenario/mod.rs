@@ -4,12 +4,13 @@
 pub(crate) mod rollouts;
 
 use treadle_core::bindings::BindingEvent;
+use treadle_core::memory::{Capacity, PrefixSegment};
 use treadle_core::programs::WorkerState;
-use treadle_core::{
-    Attribution, CacheAction, Capacity, Command, Core, CoreConfig, DaemonEvent, Event, Mode,
-    Parent, PolicyAnswer, PrefixSegment, ProgramCommand, ProgramEvent, Purpose, Question, Refusal,
-    StepArrival, StepFailure, StepTokens,
+use treadle_core::programs::{
+    Attribution, CacheAction, Parent, PolicyAnswer, ProgramCommand, ProgramEvent, Purpose,
+    Question, Refusal, StepArrival, StepFailure, StepTokens,
 };
+use treadle_core::{Command, Core, CoreConfig, DaemonEvent, Event, Mode};
 use treadle_model::{
     EngineKind, FinishReason, PolicyRef, ProgramId, Role, Span, StepId, Timestamp, WorkerId, World,
 };
@@ -114,6 +115,7 @@ impl Scenario {
             url: format!("http://engine-{worker}").into(),
             engine: EngineKind::Vllm,
             capacity,
+            role: None,
         }));
     }
 

@@ -1,7 +1,8 @@
 //! Rollouts in which the test answers the questions.
 
 use super::Scenario;
-use treadle_core::{Attribution, DaemonEvent, Event, PolicyAnswer, ProgramEvent, Purpose};
+use treadle_core::programs::{Attribution, PolicyAnswer, ProgramEvent, Purpose};
+use treadle_core::{DaemonEvent, Event};
 use treadle_model::{PolicyRef, ProgramId, StepId, WorkerId};
 
 pub(crate) fn rollout() -> Scenario {

@@ -8,8 +8,9 @@ mod shaping;
 use facts::{Job, Member};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::programs::Program;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::training::{Capture, End, JobSettings, MemberRef, Report, Reward, TrainingEvent};
-use treadle_core::{DaemonEvent, Event, ProgramEvent};
+use treadle_core::{DaemonEvent, Event};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::StepId;
 

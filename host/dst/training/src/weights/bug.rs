@@ -4,8 +4,9 @@
 use super::engines::Work;
 use super::model::Version;
 use crate::bug::injected_bugs;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::weights::{Answer, Call, Checksum, Phase, WeightsCommand};
-use treadle_core::{CapturedVersion, Command, Event, ProgramEvent, State};
+use treadle_core::{CapturedVersion, Command, Event, State};
 use treadle_model::Span;
 
 injected_bugs! { WeightsBug {

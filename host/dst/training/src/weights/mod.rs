@@ -25,9 +25,11 @@ use programs::{Client, Step};
 use relay::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 use trainer::Trainer;
+use treadle_core::memory::Capacity;
+use treadle_core::programs::ProgramEvent;
 use treadle_core::training::{MemberRef, TrainingCommand, TrainingEvent};
 use treadle_core::weights::{Call, Update, WeightsCommand};
-use treadle_core::{Capacity, Command, CoreConfig, DaemonEvent, Event, Mode, ProgramEvent};
+use treadle_core::{Command, CoreConfig, DaemonEvent, Event, Mode};
 use treadle_dst_outcome::{Checked, EventCounts, Outcome, Stream, Trace, broken};
 use treadle_model::{EngineKind, Span, StepId, WorkerId};
 
@@ -215,6 +217,7 @@ impl Simulation {
                 url: format!("http://engine-{}", worker.0).into(),
                 engine: EngineKind::Vllm,
                 capacity: Capacity::default(),
+                role: None,
             };
             self.handle(added.into())?;
         }

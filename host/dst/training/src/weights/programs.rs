@@ -7,11 +7,10 @@ use super::{Due, JOB, Simulation};
 use crate::plan::SECOND_US;
 use crate::programs::arrival;
 use treadle_core::programs::Worker;
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepFailure, StepTokens};
 use treadle_core::training::{Begun, MemberRef, Report, TrainingEvent};
 use treadle_core::weights::Phase;
-use treadle_core::{
-    CapturedVersion, ProgramCommand, ProgramEvent, ServedVersions, StepFailure, StepTokens,
-};
+use treadle_core::{CapturedVersion, ServedVersions};
 use treadle_dst_outcome::{Checked, broken};
 use treadle_model::{FinishReason, StepId, Timestamp, WorkerId};
 

@@ -34,7 +34,7 @@ pub(crate) struct StandIn {
 }
 
 pub(crate) struct State {
-    held: Mutex<Held>,
+    held: Mutex<ClusterState>,
     /// The version of the newest change.
     version: watch::Sender<u64>,
     /// Whether lists wait after reading the current pods.
@@ -42,7 +42,7 @@ pub(crate) struct State {
 }
 
 #[derive(Default)]
-struct Held {
+struct ClusterState {
     pods: BTreeMap<String, Value>,
     /// Events for watches, by version.
     events: Vec<(u64, Value)>,
@@ -62,12 +62,12 @@ struct Held {
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, ClusterState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes a change.
-    fn tell(&self, held: &mut Held, kind: &str, mut pod: Value) -> Value {
+    fn tell(&self, held: &mut ClusterState, kind: &str, mut pod: Value) -> Value {
         let version = *self.version.borrow() + 1;
         pod["metadata"]["resourceVersion"] = version.to_string().into();
         held.events

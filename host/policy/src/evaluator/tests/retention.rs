@@ -1,7 +1,7 @@
 //! Cache actions, and the cost estimates that eviction policies get.
 
 use super::*;
-use treadle_core::{CacheAction, CostEstimates};
+use treadle_core::programs::{CacheAction, CostEstimates};
 
 /// A policy that offloads every second cache and asks for `columns` extra columns.
 fn retaining(name: &str, columns: usize) -> BoundPolicy {
@@ -25,7 +25,7 @@ fn retain(core: &Core) -> Question {
         soonest: vec![Span(0); rows],
         price: vec![Span(0); rows],
         back: vec![Span(1_000); rows],
-        moved: vec![treadle_core::NEVER; rows],
+        moved: vec![treadle_core::estimates::NEVER; rows],
         prefill: vec![Span(9_000); rows],
         remaining_tokens: vec![-1; rows],
     };

@@ -29,7 +29,7 @@ pub enum Finish {
 
 /// A message for a reader.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Said {
+pub enum LogMessage {
     /// Output of the command.
     Wrote(Way, Bytes),
     /// This many bytes of earlier output were dropped. Only ever the first message.
@@ -119,19 +119,19 @@ impl Log {
     }
 
     /// The next message for a reader, if there is one.
-    pub(super) fn next(&mut self, reader: u64) -> Option<Said> {
+    pub(super) fn next(&mut self, reader: u64) -> Option<LogMessage> {
         let Some((at, left_out)) = self.readers.get_mut(&reader) else {
-            return Some(Said::LeftBehind);
+            return Some(LogMessage::LeftBehind);
         };
         if let Some(bytes) = left_out.take() {
-            return Some(Said::LeftOut(bytes));
+            return Some(LogMessage::LeftOut(bytes));
         }
         let index = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
         if let Some((way, bytes)) = self.pieces.get(index) {
             *at += 1;
-            return Some(Said::Wrote(*way, bytes.clone()));
+            return Some(LogMessage::Wrote(*way, bytes.clone()));
         }
-        self.finish.map(Said::Finished)
+        self.finish.map(LogMessage::Finished)
     }
 }
 
@@ -151,7 +151,10 @@ mod tests {
             assert!(log.put(Way::Output, &piece(byte), false));
         }
         assert!(!log.put(Way::Output, &piece(4), false), "there is no room");
-        assert_eq!(log.next(reader), Some(Said::Wrote(Way::Output, piece(0))));
+        assert_eq!(
+            log.next(reader),
+            Some(LogMessage::Wrote(Way::Output, piece(0)))
+        );
         assert!(log.put(Way::Output, &piece(4), false), "the first was read");
         log.detach(reader);
         assert!(log.put(Way::Errors, &piece(5), false), "nobody reads");
@@ -159,13 +162,19 @@ mod tests {
 
         let all = log.attach(true);
         let bytes = 2 * piece(0).len() as u64;
-        assert_eq!(log.next(all), Some(Said::LeftOut(bytes)));
-        assert_eq!(log.next(all), Some(Said::Wrote(Way::Output, piece(2))));
+        assert_eq!(log.next(all), Some(LogMessage::LeftOut(bytes)));
+        assert_eq!(
+            log.next(all),
+            Some(LogMessage::Wrote(Way::Output, piece(2)))
+        );
         let late = log.attach(false);
         assert_eq!(log.next(late), None);
         log.finish(Finish::Late);
-        assert_eq!(log.next(late), Some(Said::Finished(Finish::Late)));
-        assert_eq!(log.next(all), Some(Said::Wrote(Way::Output, piece(3))));
+        assert_eq!(log.next(late), Some(LogMessage::Finished(Finish::Late)));
+        assert_eq!(
+            log.next(all),
+            Some(LogMessage::Wrote(Way::Output, piece(3)))
+        );
     }
 
     #[test]
@@ -178,8 +187,11 @@ mod tests {
         }
         assert!(!log.put(Way::Output, &piece(4), false));
         assert!(log.put(Way::Output, &piece(4), true));
-        assert_eq!(log.next(slow), Some(Said::LeftBehind));
-        assert_eq!(log.next(quick), Some(Said::Wrote(Way::Output, piece(4))));
+        assert_eq!(log.next(slow), Some(LogMessage::LeftBehind));
+        assert_eq!(
+            log.next(quick),
+            Some(LogMessage::Wrote(Way::Output, piece(4)))
+        );
         assert_eq!(log.next(quick), None);
     }
     #[test]
@@ -190,6 +202,6 @@ mod tests {
         }
         assert_eq!(log.bytes, 3);
         let reader = log.attach(true);
-        assert_eq!(log.next(reader), Some(Said::LeftOut(6)));
+        assert_eq!(log.next(reader), Some(LogMessage::LeftOut(6)));
     }
 }

@@ -1,11 +1,11 @@
 //! Shells in sandboxes that outlive the requests that type into them, by their clients' names.
 
-mod held;
+mod command_action;
 mod shell;
 mod transcript;
 mod typed;
 
-pub use held::Held;
+pub use command_action::CommandAction;
 pub use shell::{Became, Shell, is_typable};
 pub use typed::PROMPT;
 
@@ -39,13 +39,13 @@ pub enum NoShell {
 }
 
 /// A name that is reserved until its shell has started or failed.
-struct Kept<'a> {
+struct NameReservation<'a> {
     shells: &'a Shells,
     key: (String, String),
     is_there: bool,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for NameReservation<'_> {
     fn drop(&mut self) {
         if !self.is_there {
             self.shells.lock().remove(&self.key);
@@ -73,7 +73,7 @@ impl Shells {
         first: &str,
         max: Duration,
     ) -> Result<Became, NoShell> {
-        let mut kept = self.keep_name(sandbox, name)?;
+        let mut reservation = self.reserve_name(sandbox, name)?;
         let reserved = self.room.reserve(sandbox, transcript::BYTES_MAX);
         let reserved = reserved.map_err(NoShell::Failed)?;
         let shell = Shell::start(sandbox, first, reserved)
@@ -82,12 +82,12 @@ impl Shells {
         let became = shell.started(max).await;
         if !matches!(became, Became::Gone(_)) {
             let shell = Some(Arc::new(shell));
-            kept.is_there = self.lock().insert(kept.key.clone(), shell).is_some();
+            reservation.is_there = self.lock().insert(reservation.key.clone(), shell).is_some();
         }
         Ok(became)
     }
 
-    fn keep_name(&self, sandbox: &Sandbox, name: &str) -> Result<Kept<'_>, NoShell> {
+    fn reserve_name(&self, sandbox: &Sandbox, name: &str) -> Result<NameReservation<'_>, NoShell> {
         let key = (sandbox.id().to_owned(), name.to_owned());
         let mut all = self.lock();
         if all.contains_key(&key) {
@@ -97,7 +97,7 @@ impl Shells {
             return Err(NoShell::Full);
         }
         all.insert(key.clone(), None);
-        Ok(Kept {
+        Ok(NameReservation {
             shells: self,
             key,
             is_there: false,

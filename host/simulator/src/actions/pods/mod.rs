@@ -59,7 +59,7 @@ struct Pod {
     is_gone: bool,
 }
 
-struct Course<'a> {
+struct Simulation<'a> {
     options: &'a Pods,
     trajectories: &'a [Trajectory],
     clock: Clock<Due>,
@@ -75,7 +75,7 @@ struct Course<'a> {
 impl Pods {
     /// Runs a batch.
     pub fn run(&self, trajectories: &[Trajectory]) -> Outcome {
-        let mut course = Course {
+        let mut simulation = Simulation {
             options: self,
             trajectories,
             clock: Clock::new(),
@@ -92,20 +92,20 @@ impl Pods {
             },
         };
         for (index, trajectory) in trajectories.iter().enumerate() {
-            course.ask(0, index as u32);
+            simulation.ask(0, index as u32);
             if let Some(turn) = trajectory.turns.first() {
-                course
+                simulation
                     .clock
                     .at(turn.generation_us, Due::Submit(index as u32));
             }
         }
-        course.admit(0);
-        course.run();
-        course.outcome
+        simulation.admit(0);
+        simulation.run();
+        simulation.outcome
     }
 }
 
-impl Course<'_> {
+impl Simulation<'_> {
     fn run(&mut self) {
         loop {
             let soonest = (0..self.nodes.len())

@@ -168,10 +168,10 @@ fn scaled(recorded: &RecordedRun, group: u32, options: &TraceOptions) -> AgentRu
     for step in &recorded.steps {
         let input_tokens = scale(step.input_tokens).max(1);
         let reused_tokens = match (before, steps.last()) {
-            (Some(recorded), Some(scaled)) => match kept(recorded, *step) {
-                Kept::Everything => scaled.context_tokens(),
-                Kept::Prompt => scaled.input_tokens,
-                Kept::Part(tokens) => scale(tokens).min(scaled.context_tokens()),
+            (Some(recorded), Some(scaled)) => match context_reuse(recorded, *step) {
+                ContextReuse::Everything => scaled.context_tokens(),
+                ContextReuse::Prompt => scaled.input_tokens,
+                ContextReuse::Part(tokens) => scale(tokens).min(scaled.context_tokens()),
             },
             _ => 0,
         };
@@ -195,20 +195,20 @@ fn scaled(recorded: &RecordedRun, group: u32, options: &TraceOptions) -> AgentRu
     }
 }
 
-/// The part of the previous context that a recorded step kept.
-enum Kept {
+/// The part of the previous context that a recorded step reused.
+enum ContextReuse {
     Everything,
     Prompt,
     Part(u64),
 }
 
-fn kept(before: RecordedStep, step: RecordedStep) -> Kept {
+fn context_reuse(before: RecordedStep, step: RecordedStep) -> ContextReuse {
     if step.reused_tokens + RECORDED_BLOCK_TOKENS <= before.input_tokens {
-        Kept::Part(step.reused_tokens)
+        ContextReuse::Part(step.reused_tokens)
     } else if step.input_tokens >= before.input_tokens + before.output_tokens {
-        Kept::Everything
+        ContextReuse::Everything
     } else {
-        Kept::Prompt
+        ContextReuse::Prompt
     }
 }
 

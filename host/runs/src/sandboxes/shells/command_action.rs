@@ -9,12 +9,12 @@ use treadle_sandbox::{End, Grant, Sandbox, Share};
 
 /// A command of a shell as an action. Dropping this ends the action, and the command may continue
 /// in the background.
-pub struct Held {
+pub struct CommandAction {
     hold: Hold,
     grant: Grant,
 }
 
-impl Held {
+impl CommandAction {
     /// Waits for a command's turn.
     pub async fn wait(host: &Host, sandbox: &Arc<Sandbox>, task: &Task) -> Result<Self, Failure> {
         let hold = host.hold(sandbox, task).await?;

@@ -105,7 +105,7 @@ struct Submitted {
     refused: bool,
 }
 
-struct Course<'a> {
+struct Simulation<'a> {
     pools: &'a Pools,
     trajectories: &'a [Trajectory],
     machine: &'a mut dyn Machine,
@@ -128,7 +128,7 @@ impl Pools {
         machine: &mut dyn Machine,
         allocator: &mut dyn Allocator,
     ) -> Outcome {
-        let mut course = Course {
+        let mut simulation = Simulation {
             pools: self,
             trajectories,
             machine,
@@ -145,15 +145,15 @@ impl Pools {
                 ..Outcome::default()
             },
         };
-        course.set_up();
-        while let Some((now_us, due)) = course.clock.next() {
-            course.happens(now_us, &due);
+        simulation.set_up();
+        while let Some((now_us, due)) = simulation.clock.next() {
+            simulation.happens(now_us, &due);
         }
-        course.outcome
+        simulation.outcome
     }
 }
 
-impl Course<'_> {
+impl Simulation<'_> {
     fn set_up(&mut self) {
         let resources = self.pools.resources();
         self.tell(0, ActionEvent::ResourcesSet { resources });

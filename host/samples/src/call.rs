@@ -99,7 +99,7 @@ struct Meta {
 
 /// Why a stored call can't be read.
 #[derive(Debug, Error)]
-pub enum KeptError {
+pub enum CallError {
     /// The file is not one of these.
     #[error("this can't be read as a stored call: {0}")]
     Format(#[from] SafeTensorError),
@@ -172,8 +172,8 @@ impl Call {
     /// How many tokens a stored call has as steps: its prompt with each output.
     ///
     /// # Errors
-    /// [`KeptError`] if this is something else.
-    pub fn tokens_of(bytes: &[u8]) -> Result<usize, KeptError> {
+    /// [`CallError`] if this is something else.
+    pub fn tokens_of(bytes: &[u8]) -> Result<usize, CallError> {
         let file = SafeTensors::deserialize(bytes)?;
         let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
         let tail = file.tensor("prompt")?.data().len() / 4;
@@ -220,7 +220,7 @@ impl Call {
     ///
     /// # Errors
     /// It can't be written.
-    pub fn encode(&self, delta: &Delta) -> Result<Vec<u8>, KeptError> {
+    pub fn encode(&self, delta: &Delta) -> Result<Vec<u8>, CallError> {
         let meta = Meta {
             base: delta.base,
             base_tokens: delta.base_tokens,
@@ -248,8 +248,8 @@ impl Call {
     /// The text of a stored call, without its tokens.
     ///
     /// # Errors
-    /// [`KeptError`] if this is something else.
-    pub fn text_of(bytes: &[u8]) -> Result<String, KeptError> {
+    /// [`CallError`] if this is something else.
+    pub fn text_of(bytes: &[u8]) -> Result<String, CallError> {
         let file = SafeTensors::deserialize(bytes)?;
         let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
         Ok(meta.facts.text)
@@ -258,8 +258,8 @@ impl Call {
     /// The call that a stored call builds on, if it builds on one.
     ///
     /// # Errors
-    /// [`KeptError`] if this is something else.
-    pub fn base_of(bytes: &[u8]) -> Result<Option<u64>, KeptError> {
+    /// [`CallError`] if this is something else.
+    pub fn base_of(bytes: &[u8]) -> Result<Option<u64>, CallError> {
         let file = SafeTensors::deserialize(bytes)?;
         let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
         Ok(meta.base)
@@ -269,12 +269,12 @@ impl Call {
     /// numbers.
     ///
     /// # Errors
-    /// [`KeptError`] if this is something else, or builds on a call that is not there.
+    /// [`CallError`] if this is something else, or builds on a call that is not there.
     pub fn decode(
         number: u64,
         bytes: &[u8],
         earlier: &BTreeMap<u64, Step>,
-    ) -> Result<Self, KeptError> {
+    ) -> Result<Self, CallError> {
         let file = SafeTensors::deserialize(bytes)?;
         let meta: Meta = serde_json::from_slice(file.tensor("meta")?.data())?;
         let ids = |name: &str| -> Result<Vec<i32>, SafeTensorError> {
@@ -293,7 +293,7 @@ impl Call {
             .iter()
             .fold(0_usize, |sum, n| sum.saturating_add(*n));
         if sampled.len() != named || scores.len() != named {
-            return Err(KeptError::Tokens {
+            return Err(CallError::Tokens {
                 found: sampled.len(),
                 logprobs: scores.len(),
                 named,

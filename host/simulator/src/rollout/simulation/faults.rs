@@ -1,12 +1,13 @@
 //! Events that programs don't cause: workers fail, and caches arrive.
 
-use super::{Course, Due};
+use super::{Due, Simulation};
 use std::cmp::Reverse;
-use treadle_core::{Event, ProgramEvent, StepFailure};
-use treadle_engine_model::links::Done;
+use treadle_core::Event;
+use treadle_core::programs::{ProgramEvent, StepFailure};
+use treadle_engine_model::links::CompletedTransfer;
 use treadle_model::{ProgramId, StepId, WorkerId};
 
-impl Course<'_> {
+impl Simulation<'_> {
     pub(super) fn fail(&mut self, worker: u32, lasts: u64) {
         let index = worker as usize;
         self.advance(index);
@@ -35,7 +36,7 @@ impl Course<'_> {
         if self.links.next_event_at().is_none_or(|at| at > self.now) {
             return;
         }
-        let mut done: Vec<Done> = Vec::new();
+        let mut done: Vec<CompletedTransfer> = Vec::new();
         self.links.advance(self.now, &mut done);
         for ended in done {
             self.events += 1;

@@ -16,7 +16,7 @@ pub struct Remaining {
 /// A program as it is known when one of its steps has ended and its tool runs: the results of the
 /// tool calls before that, and not yet that of this one; or when that has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// The same for programs with the same prompt.
     pub group: u64,
     /// Context length in tokens.
@@ -41,7 +41,7 @@ pub struct Seen {
     pub has_returned: bool,
 }
 
-impl Seen {
+impl Observation {
     /// A run after this number of its steps; `prompt_score` may be 0.
     pub fn after(run: &AgentRun, steps: usize, prompt_score: f64) -> Self {
         let done = &run.steps[..steps.min(run.steps.len())];
@@ -117,7 +117,7 @@ impl Seen {
 
 /// Programs in columns, for a policy with some extra columns.
 #[derive(Clone, Debug, Default)]
-pub struct SeenTable {
+pub struct ObservationTable {
     group: Vec<u64>,
     tokens: Vec<u64>,
     output_tokens: Vec<u64>,
@@ -128,11 +128,11 @@ pub struct SeenTable {
     extra: Vec<f32>,
 }
 
-impl SeenTable {
+impl ObservationTable {
     /// A table of these rows; an unknown column is -1 throughout. Without `remaining`, what was to
     /// come is left out.
-    pub fn new(rows: &[Seen], remaining: &[Remaining], extra: &[&str]) -> Self {
-        let column = |field: fn(&Seen) -> u64| rows.iter().map(field).collect();
+    pub fn new(rows: &[Observation], remaining: &[Remaining], extra: &[&str]) -> Self {
+        let column = |field: fn(&Observation) -> u64| rows.iter().map(field).collect();
         let of_name = |name: &&str| {
             let name = (*name).to_owned();
             rows.iter().map(move |row| row.extra(&name).unwrap_or(-1.0))
@@ -201,7 +201,7 @@ mod tests {
                 step(180, 10, 0, ToolResult::None),
             ],
         };
-        let [begin, first, second] = [0, 1, 2].map(|steps| Seen::after(&run, steps, 0.5));
+        let [begin, first, second] = [0, 1, 2].map(|steps| Observation::after(&run, steps, 0.5));
         assert_eq!(
             (begin.tokens, begin.steps, begin.output_tokens),
             (100, 0, 0)
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!((back.tool_ms, back.last_tool), (400, ToolResult::Failed));
         assert_eq!((back.failed_tools, back.steps), (1, 1));
         assert_eq!(back.remaining(&run).tool_ms, 600);
-        let table = SeenTable::new(&[first, second], &[], &["last-tool-ok", "colour"]);
+        let table = ObservationTable::new(&[first, second], &[], &["last-tool-ok", "colour"]);
         assert_eq!(table.live().extra, [-1.0, 0.0, -1.0, -1.0]);
         assert_eq!(table.live().check(2), Ok(()));
     }

@@ -9,7 +9,7 @@ const TIME_US: (f64, f64) = (1e-3, 1e9);
 
 /// Measured times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct MeasuredTimes {
     /// Time per token of one program by itself.
     pub token: f64,
     /// Time that each further program adds for all.
@@ -18,7 +18,7 @@ pub struct Seen {
     pub prefill: Option<f64>,
 }
 
-impl Seen {
+impl MeasuredTimes {
     /// From columns, in which negative numbers mean unknown; `None` without the time of a token.
     pub fn of(token_us: f64, step_us: f64, prefill_us: f64) -> Option<Self> {
         let known = |time: f64| (time >= 0.0).then(|| time.clamp(TIME_US.0, TIME_US.1));

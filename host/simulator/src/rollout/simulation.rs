@@ -1,4 +1,4 @@
-//! The course of a rollout: one loop over engines, transfers, tools and the
+//! The simulation of a rollout: one loop over engines, transfers, tools and the
 //! core's deadlines.
 
 mod faults;
@@ -11,10 +11,9 @@ use crate::workload::AgentRun;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use treadle_core::bindings::{BindingEvent, EVERYONE};
-use treadle_core::{
-    Capacity, Command, Core, DaemonEvent, Event, PrefixSegment, ProgramCommand, ProgramEvent,
-    StepArrival, StepTokens,
-};
+use treadle_core::memory::{Capacity, PrefixSegment};
+use treadle_core::programs::{ProgramCommand, ProgramEvent, StepArrival, StepTokens};
+use treadle_core::{Command, Core, DaemonEvent, Event};
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
 use treadle_engine_model::links::{Links, Topology, TransferEnd, Worker};
 use treadle_model::{
@@ -33,7 +32,7 @@ enum Due {
     Send(usize),
 }
 
-pub(super) struct Course<'a> {
+pub(super) struct Simulation<'a> {
     options: &'a RolloutOptions,
     policies: &'a mut PolicySet,
     pub(super) core: Core,
@@ -56,7 +55,7 @@ pub(super) struct Course<'a> {
     outputs: Vec<Output>,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Simulation<'a> {
     pub(super) fn new(
         runs: &'a [AgentRun],
         options: &'a RolloutOptions,
@@ -75,7 +74,7 @@ impl<'a> Course<'a> {
         let programs: Vec<Live<'_>> = runs
             .map(|run| Live::new(run, options.seed, block_tokens))
             .collect();
-        let mut course = Self {
+        let mut simulation = Self {
             options,
             policies,
             core: Core::new(options.core.clone()),
@@ -100,10 +99,10 @@ impl<'a> Course<'a> {
         let failures = options.failures.iter();
         let failures =
             failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
-        course.due.extend(failures);
-        course.bind_policies();
-        course.add_workers();
-        course
+        simulation.due.extend(failures);
+        simulation.bind_policies();
+        simulation.add_workers();
+        simulation
     }
 
     /// Policies of both worlds are bound, so that they are asked.
@@ -135,6 +134,7 @@ impl<'a> Course<'a> {
                     gpus: None,
                     offloads: worker.profile.host_blocks > 0,
                 },
+                role: None,
             }));
         }
     }

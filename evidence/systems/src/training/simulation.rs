@@ -1,4 +1,4 @@
-//! The course of a run, in virtual time: engines, environments, judges, a trainer and weights, around
+//! The simulation of a run, in virtual time: engines, environments, judges, a trainer and weights, around
 //! the core's machine.
 //!
 //! Events are handled in order of time, and at equal times in the order in which they were
@@ -52,7 +52,7 @@ const QUEUED_BATCHES: u64 = 3;
 const STALLED_US: u64 = 86_400_000_000;
 
 /// A run.
-pub(super) struct Course<'a> {
+pub(super) struct Simulation<'a> {
     pub(super) setup: &'a Setup,
     pub(super) control: Control,
     pub(super) fleet: Fleet,
@@ -87,12 +87,12 @@ struct Place {
 /// # Errors
 /// The accelerators can't be modelled, or the policy refuses its configuration.
 pub(super) fn run(setup: &Setup) -> Result<Outcome, SetupError> {
-    let mut course = Course::new(setup)?;
-    course.play();
-    Ok(course.ended())
+    let mut simulation = Simulation::new(setup)?;
+    simulation.play();
+    Ok(simulation.ended())
 }
 
-impl<'a> Course<'a> {
+impl<'a> Simulation<'a> {
     fn new(setup: &'a Setup) -> Result<Self, SetupError> {
         let settings = setup.system.settings(setup.members, setup.groups);
         let shaper = Shaper::new(&setup.system.shaping)?;

@@ -5,13 +5,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use treadle_endpoints::About;
+use treadle_endpoints::EndpointDescription;
 use treadle_endpoints::arguments::Raw;
 use treadle_endpoints::signature::Takes;
 use utoipa::ToSchema;
 
 /// A JSON object as the body.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
 /// The errors of a body.
 #[derive(Debug, Serialize, ToSchema)]
@@ -33,7 +33,7 @@ struct UnprocessableField {
     input: Option<()>,
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
@@ -67,11 +67,11 @@ impl Unprocessable {
     }
 }
 
-impl<T: ToSchema> Takes for Asked<T> {
-    fn describe(about: &mut About) {
-        Raw::describe(about);
-        about.takes::<T>();
-        about.answers::<Unprocessable>(422, "The body is invalid.");
+impl<T: ToSchema> Takes for JsonBody<T> {
+    fn describe(description: &mut EndpointDescription) {
+        Raw::describe(description);
+        description.takes::<T>();
+        description.answers::<Unprocessable>(422, "The body is invalid.");
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Length {
 }
 
 /// The description of an endpoint, without its handler.
-pub struct About {
+pub struct EndpointDescription {
     /// The method; `None` for all methods.
     method: Option<Method>,
     path: String,
@@ -56,7 +56,7 @@ pub struct About {
     pub(crate) length: Length,
 }
 
-impl About {
+impl EndpointDescription {
     /// Of an endpoint without parameters, other than those of its path, and without responses.
     pub(crate) fn new(
         method: Option<Method>,

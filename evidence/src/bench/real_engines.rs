@@ -25,7 +25,7 @@ const DECODED_TOKENS: u32 = 256;
 
 /// Engines that run already, instead of simulated ones.
 #[derive(Args, Clone, Debug)]
-pub(super) struct GivenArgs {
+pub(super) struct RealEnginesArgs {
     /// Engines that run already, instead of simulated ones: their URLs, with commas between. The
     /// agents' token counts are scaled to their memory.
     #[arg(
@@ -45,26 +45,26 @@ pub(super) struct GivenArgs {
     engine_context: Option<u32>,
 }
 
-impl GivenArgs {
+impl RealEnginesArgs {
     /// Whether none are named.
     pub(super) const fn is_empty(&self) -> bool {
         self.engines.is_empty()
     }
 
     /// Finds out what must be known of them, if there are any.
-    pub(super) async fn meet(&self, time_scale: f64) -> Result<Option<Given>, BenchError> {
+    pub(super) async fn meet(&self, time_scale: f64) -> Result<Option<RealEngines>, BenchError> {
         let Some(tokens) = self.engine_tokens else {
             return Ok(None);
         };
         let longest = self.engine_context.map_or(tokens, u64::from);
-        let given = Given::meet(self.engines.clone(), tokens, longest, time_scale);
-        given.await.map(Some)
+        let real_engines = RealEngines::meet(self.engines.clone(), tokens, longest, time_scale);
+        real_engines.await.map(Some)
     }
 }
 
 /// Real engines, and what was found out about them.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct RealEngines {
     pub(super) urls: Vec<String>,
     /// The model of the first.
     pub(super) model: String,
@@ -78,7 +78,7 @@ pub(super) struct Given {
     pub(super) tokens_per_planned: f64,
 }
 
-impl Given {
+impl RealEngines {
     /// Finds out what must be known of them.
     pub(super) async fn meet(
         urls: Vec<String>,

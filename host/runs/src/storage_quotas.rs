@@ -14,7 +14,7 @@ use treadle_wire::{ErrorBody, ErrorCode};
 const ROOM_PART: u64 = 32;
 
 /// Counts and trims stored bytes per tenant.
-pub struct Kept {
+pub struct StorageQuotas {
     store: Arc<dyn Store>,
     /// The tenants and their limits; without it there is no limit.
     auth: Option<Arc<Auth>>,
@@ -26,7 +26,7 @@ pub struct Kept {
     full: tokio::sync::Notify,
 }
 
-impl Kept {
+impl StorageQuotas {
     /// Counts what is in a store.
     pub fn new(store: Arc<dyn Store>, auth: Arc<Auth>, bytes_max: u64) -> Arc<Self> {
         Arc::new(Self::of(store, Some(auth), bytes_max))
@@ -200,7 +200,7 @@ mod tests {
     use treadle_config::Config;
     use treadle_store::{BodyRow, DESCRIPTION, Location, TenantRow};
 
-    async fn kept(bytes_max: u64, limits: &TenantLimits) -> (Arc<Kept>, Arc<dyn Store>) {
+    async fn quotas(bytes_max: u64, limits: &TenantLimits) -> (Arc<StorageQuotas>, Arc<dyn Store>) {
         let store = treadle_store::open(&Location::Memory)
             .await
             .expect("it opens");
@@ -215,14 +215,14 @@ mod tests {
         let auth = Auth::follow(&Config::default(), store.clone())
             .await
             .expect("it opens");
-        (Kept::new(store.clone(), auth, bytes_max), store)
+        (StorageQuotas::new(store.clone(), auth, bytes_max), store)
     }
 
     fn to_text(limits: &TenantLimits) -> String {
         serde_json::to_string(limits).expect("JSON")
     }
 
-    async fn put(kept: &Kept, tenant: &str, kind: &str, step: u64) {
+    async fn put(quotas: &StorageQuotas, tenant: &str, kind: &str, step: u64) {
         let row = BodyRow {
             program: format!("{}p", Tenant::new(tenant).prefix()),
             step,
@@ -230,28 +230,29 @@ mod tests {
             at_us: 10 + step,
             body: vec![7; 100],
         };
-        kept.store.put_bodies(&[row]).await.expect("it is stored");
-        kept.added(tenant, 100);
+        quotas.store.put_bodies(&[row]).await.expect("it is stored");
+        quotas.added(tenant, 100);
     }
 
     #[tokio::test]
     async fn a_tenants_own_oldest_make_room_and_others_keep_theirs() {
-        let (kept, store) = kept(2_000, &TenantLimits::default()).await;
+        let (quotas, store) = quotas(2_000, &TenantLimits::default()).await;
         for step in 0..8 {
-            put(&kept, "default", "answer", step).await;
+            put(&quotas, "default", "answer", step).await;
         }
         for step in 0..25 {
-            put(&kept, "red", "output", step).await;
+            put(&quotas, "red", "output", step).await;
         }
-        kept.is_full().await;
-        kept.keep_within().await.expect("the store is there");
+        quotas.is_full().await;
+        quotas.keep_within().await.expect("the store is there");
         let left =
             async |program: &str, step| !store.bodies(program, step).await.unwrap().is_empty();
         assert!(left("p", 0).await && left("p", 7).await);
         let red = "\u{1f}red\u{1f}p";
         assert!(!left(red, 15).await && left(red, 16).await && left(red, 24).await);
-        kept.check("red", 50).await.expect("there is room");
-        kept.check("red", 200)
+        quotas.check("red", 50).await.expect("there is room");
+        quotas
+            .check("red", 200)
             .await
             .expect("there is room once more have gone");
         assert!(!left(red, 16).await);
@@ -263,7 +264,7 @@ mod tests {
             kept_bytes: Some(500),
             ..TenantLimits::default()
         };
-        let (kept, store) = kept(10_000, &limits).await;
+        let (quotas, store) = quotas(10_000, &limits).await;
         for step in 0..5 {
             let row = BodyRow {
                 program: format!("\u{1f}red\u{1f}\u{1}{step}"),
@@ -273,16 +274,19 @@ mod tests {
                 body: vec![7; 100],
             };
             store.put_bodies(&[row]).await.expect("it is stored");
-            kept.added("red", 100);
+            quotas.added("red", 100);
         }
-        let refused = kept.check("red", 1).await.expect_err("nothing can go");
+        let refused = quotas.check("red", 1).await.expect_err("nothing can go");
         assert_eq!(refused.code, ErrorCode::TenantBusy);
         for told in ["500 bytes of its share of 500", "`kept_bytes`"] {
             assert!(refused.message.contains(told), "{}", refused.message);
         }
-        kept.check("default", 1).await.expect("others have theirs");
-        put(&kept, "red", "output", 3).await;
-        kept.keep_within().await.expect("the store is there");
-        assert_eq!(kept.own("red"), 500, "outputs go before descriptions");
+        quotas
+            .check("default", 1)
+            .await
+            .expect("others have theirs");
+        put(&quotas, "red", "output", 3).await;
+        quotas.keep_within().await.expect("the store is there");
+        assert_eq!(quotas.own("red"), 500, "outputs go before descriptions");
     }
 }
