@@ -172,14 +172,14 @@ main() {
   PREPARING=""
   start_services
   phase "tests" run_tests
-  start_chaos
-  beside browser scripts/test-console.sh
   start_agents
   phase "Python package" test_python
+  phase "rest of Codex and Claude Code" await agents
+  start_chaos
+  beside browser scripts/test-console.sh
   phase "checks of the console" scripts/build-console.sh check
   phase "examples" test_examples
   phase "requests to the API" scripts/fuzz-api.sh 60 1
-  phase "rest of Codex and Claude Code" await agents
   phase "rest of the console in a browser" await browser
   phase "rest of the chaos run" await chaos
 }

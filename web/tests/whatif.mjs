@@ -26,7 +26,7 @@ test("a run is requested by minutes, times or events, and compared", async () =>
   const last = await asked(page);
   assert.ok(last.window.from_us > 0 && last.seeds === 1 && last.jitter === 0.1);
   await page.waitForSelector("text=As recorded", { timeout: 90_000 });
-  await page.waitForSelector("td >> text=Makespan");
+  await page.waitForSelector("td >> text=Makespan", { timeout: 90_000 });
   await page.waitForSelector("text=One seed does not tell a gain from chance");
   assert.doesNotMatch(await page.innerText("main"), /NaN/);
 
