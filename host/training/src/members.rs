@@ -6,7 +6,7 @@ use crate::payloads::{
     Json, digest_of, digest_text, json_of, of_group, of_info, of_sample, payload,
 };
 use crate::refusal::{REFUSALS, not_recorded, refused};
-use crate::report::{Located, Membership};
+use crate::report::{Located, Membership, served};
 use crate::sample::{Checked, SampleRequest};
 use crate::waits::Waiting;
 use axum::extract::State;
@@ -17,7 +17,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use treadle_auth::Caller;
 use treadle_auth::permissions::RUN;
-use treadle_core::training::{Begun as Admission, End, MemberRef, Report, Reward, TrainingEvent};
+use treadle_core::training::{
+    Begun as Admission, End, Member, MemberRef, Report, Reward, TrainingEvent,
+};
 use treadle_endpoints::arguments::{Body, InPath, LastInPath, Verbatim, name, optional};
 use treadle_endpoints::signature::{Accepted, Answer};
 use treadle_endpoints::{Endpoint, post, put};
@@ -326,8 +328,10 @@ pub(crate) async fn end(
         request.info,
     )
     .await?;
+    let told = report.clone();
     let member = located.at;
-    app.train(TrainingEvent::MemberEnded { member, report })
+    let event = TrainingEvent::MemberEnded { member, report };
+    app.train_member(&caller, &job, &program, event, |found| found.has(&told))
         .await?;
     Ok(axum::Json(ended))
 }
@@ -472,7 +476,10 @@ pub(crate) async fn reward(
         }
     };
     if !located.served {
-        app.train(event).await?;
+        let given = request.reward.map(finite).transpose()?;
+        let has_it = |found: &Member| given.is_some() && found.reward == given;
+        app.train_member(&caller, &job, &program, event, has_it)
+            .await?;
     }
     Ok(axum::Json(EndedMember {
         program: program.to_string(),
@@ -480,9 +487,4 @@ pub(crate) async fn reward(
         sample: sample.map(Into::into),
         tokens,
     }))
-}
-
-fn served() -> Response {
-    let message = "the member is in a batch and does not change any more";
-    refuse(ErrorCode::MemberConflict, message)
 }

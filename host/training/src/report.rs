@@ -1,9 +1,10 @@
 //! Where a member is that a client reports of.
 
 use crate::app::{JobName, TrainingApp};
+use crate::refusal::{not_recorded, refused};
 use axum::response::Response;
 use treadle_auth::Caller;
-use treadle_core::training::{Job, Member, MemberRef};
+use treadle_core::training::{Job, Member, MemberRef, TrainingError, TrainingEvent};
 use treadle_http::refuse;
 use treadle_model::ClientName;
 use treadle_wire::ErrorCode;
@@ -52,6 +53,38 @@ impl TrainingApp {
         });
         found.await?.ok_or_else(|| job.unknown())
     }
+
+    /// Handles an event of a member that was found. If its group was put into a batch since, or the
+    /// member was dropped, the answer is that of a member which is found so: `is_done` says whether
+    /// one is already as the event makes it.
+    pub(crate) async fn train_member(
+        &self,
+        caller: &Caller,
+        job: &JobName,
+        own: &ClientName,
+        event: TrainingEvent,
+        is_done: impl Fn(&Member) -> bool,
+    ) -> Result<(), Response> {
+        let handled = self.driver.train(event).await.map_err(not_recorded)?;
+        let Err(error) = handled else { return Ok(()) };
+        if !matches!(
+            error,
+            TrainingError::UnknownGroup { .. } | TrainingError::UnknownMember { .. }
+        ) {
+            return Err(refused(&error));
+        }
+        let found = self.locate(caller, job, own, None).await?;
+        match found.member(job, own)? {
+            located if is_done(&located.member) => Ok(()),
+            located if located.served => Err(served()),
+            _ => Err(refused(&error)),
+        }
+    }
+}
+
+pub(crate) fn served() -> Response {
+    let message = "the member is in a batch and does not change any more";
+    refuse(ErrorCode::MemberConflict, message)
 }
 
 fn found(

@@ -46,6 +46,43 @@ async fn of_two_reports_one_counts_as_a_whole() {
     fixture.finish().await;
 }
 
+/// The first one completes the batch, which is cut while others are on their way: these are answered
+/// as reports that come later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_meets_its_batch_is_answered_as_one_that_comes_later() {
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
+    declare(client, json!({"group_size": 1, "batch_groups": 1})).await;
+    for number in 1..=20_u64 {
+        let program = format!("p{number}");
+        submit(client, &[&format!("g{number}")]).await;
+        let begun = json!({"program": program});
+        post(client, "/members", begun).await.ok();
+        let path = format!("/members/{program}");
+        let (same, other) = (whole(1.0, 2), json!({"end": "client_failed"}));
+        put(client, &path, &same).await.ok();
+        let (_, again, differs, again_too, differs_too) = tokio::join!(
+            batch(client, number),
+            put(client, &path, &same),
+            put(client, &path, &other),
+            put(client, &path, &same),
+            put(client, &path, &other),
+        );
+        for (answer, status) in [
+            (again, 200),
+            (differs, 409),
+            (again_too, 200),
+            (differs_too, 409),
+        ] {
+            assert_eq!(answer.status, status, "{number}: {}", answer.json());
+        }
+        post(client, "/versions", json!({"version": number}))
+            .await
+            .ok();
+    }
+    fixture.finish().await;
+}
+
 /// The answer that equals its reference earns 1: no policy is bound, so the default judges.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bound_policy_computes_rewards() {
