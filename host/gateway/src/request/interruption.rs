@@ -9,7 +9,7 @@ use super::counts::Counts;
 use super::generate::Call;
 use super::obstacles::{HELD_BACK, WHITE_SPACE};
 use super::parts::StreamRequest;
-use super::prefill::{Meeting, meet};
+use super::prefill::{PairedPrefill, pair};
 use super::rest::Rewriter;
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -272,19 +272,19 @@ impl Interruptible {
 async fn resume(call: &Call, dispatch: &Dispatch, body: Bytes) -> Result<Incoming, Cause> {
     let timeout = call.app.response_timeout;
     let at = dispatch.prefill.as_ref();
-    let (body, mut meeting) = match at.filter(|_| dispatch.engine == EngineKind::Sglang) {
-        Some(at) => meet(call, dispatch, at, &body),
-        None => (body, Meeting::default()),
+    let (body, mut paired) = match at.filter(|_| dispatch.engine == EngineKind::Sglang) {
+        Some(at) => pair(call, dispatch, at, &body),
+        None => (body, PairedPrefill::default()),
     };
     let sent = tokio::select! {
         sent = tokio::time::timeout(timeout, send(call, dispatch, &body)) => sent,
-        unmet = meeting.unmet() => return Err(unmet.cause()),
+        failure = paired.failure() => return Err(failure.cause()),
     };
     let (parts, body) = sent
         .unwrap_or_else(|_| Err(too_slow(timeout).into()))?
         .into_parts();
     if parts.status.is_success() && is_stream(&parts) {
-        meeting.detach();
+        paired.detach();
         return Ok(body);
     }
     let status = parts.status;

@@ -6,12 +6,12 @@ mod prompt_only;
 
 use super::attempt::{Answer, addressed, answer_of, is_rejection, send};
 use super::cause::{Cause, in_words, is_down};
+use super::gathered::{Gathered, gather};
 use super::generate::{Call, GatewayState};
 use super::native::DAEMON;
 use crate::routing::SchedulerClient;
 use axum::http::{HeaderMap, Method, StatusCode};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
 use hyper::Response;
 use hyper::body::Incoming;
 use hyper::http::response::Parts;
@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use treadle_core::Event;
 use treadle_core::programs::ProgramEvent;
-use treadle_http::UpstreamError;
+use treadle_http::{InUse, UpstreamError};
 use treadle_model::{EngineKind, StepId, WorkerId, endpoint_of};
 use treadle_scheduler::{Dispatch, PrefillAt};
 use treadle_wire::{Endpoint, insert_fields, usage_of_body};
@@ -37,8 +37,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const HANDOVER: &str = "kv_transfer_params";
 /// The port at which `SGLang`'s prefill engines are met, unless they report another one.
 const BOOTSTRAP_PORT: u16 = 8998;
-/// Numbers the meetings of this daemon.
-static MEETINGS: AtomicU64 = AtomicU64::new(0);
+/// Numbers the bootstrap rooms of this daemon.
+static ROOMS: AtomicU64 = AtomicU64::new(0);
 
 /// A computed prompt.
 struct Computed {
@@ -49,13 +49,13 @@ struct Computed {
 }
 
 /// Why a prefill engine did not do its part.
-pub(super) enum Unmet {
+pub(super) enum PrefillFailure {
     /// It refused the request itself, as any other engine would.
     Refused(Box<Parts>, Bytes),
     Failed(String),
 }
 
-impl Unmet {
+impl PrefillFailure {
     fn words(&self) -> String {
         match self {
             Self::Refused(parts, body) => answered_words(parts.status, body),
@@ -79,20 +79,20 @@ impl Unmet {
 
 /// The part of a prefill engine that works at the same time.
 #[derive(Default)]
-pub(super) struct Meeting {
-    unmet: Option<oneshot::Receiver<Unmet>>,
+pub(super) struct PairedPrefill {
+    failure: Option<oneshot::Receiver<PrefillFailure>>,
     task: Option<AbortHandle>,
 }
 
-impl Meeting {
+impl PairedPrefill {
     /// Completes if the prefill engine does not do its part.
-    pub(super) async fn unmet(&mut self) -> Unmet {
-        let unmet = match self.unmet.as_mut() {
-            Some(unmet) => unmet.await.ok(),
+    pub(super) async fn failure(&mut self) -> PrefillFailure {
+        let failure = match self.failure.as_mut() {
+            Some(failure) => failure.await.ok(),
             None => None,
         };
-        match unmet {
-            Some(unmet) => unmet,
+        match failure {
+            Some(failure) => failure,
             None => std::future::pending().await,
         }
     }
@@ -103,7 +103,7 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
+impl Drop for PairedPrefill {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
@@ -121,20 +121,20 @@ pub(super) async fn exchange(
     let Some(at) = &dispatch.prefill else {
         return answer_of(call, dispatch, request, deadline).await;
     };
-    let (request, mut meeting) = if dispatch.engine == EngineKind::Sglang {
-        meet(call, dispatch, at, request)
+    let (request, mut paired) = if dispatch.engine == EngineKind::Sglang {
+        pair(call, dispatch, at, request)
     } else {
         let request = Box::pin(prefilled(call, dispatch, at, request)).await;
-        (request, Meeting::default())
+        (request, PairedPrefill::default())
     };
     let answer = tokio::select! {
         answer = Box::pin(answer_of(call, dispatch, &request, deadline)) => answer,
-        unmet = meeting.unmet() => unmet.ended(),
+        failure = paired.failure() => failure.ended(),
     };
     // What is refused is not waited for.
     let is_refused = matches!(&answer, Ok(Answer::Whole(parts, _)) if !parts.status.is_success());
     if answer.is_ok() && !is_refused {
-        meeting.detach();
+        paired.detach();
     }
     answer
 }
@@ -184,8 +184,9 @@ async fn computed(
     let prompt = prompt_only::request(call.endpoint, request)?;
     let to = towards(dispatch, at);
     let response = send(call, &to, &prompt).await;
-    let body = whole(response.map_err(|cause| cause.to_string())?).await;
-    let body = body.map_err(|unmet| unmet.words())?;
+    let response = response.map_err(|cause| cause.to_string())?;
+    let body = whole(&call.app, response).await;
+    let body = body.map_err(|failure| failure.words())?;
     let told: Told = serde_json::from_slice(&body).unwrap_or_default();
     let handover = told.kv_transfer_params.ok_or(
         "its response has no kv_transfer_params; start the engine with --kv-transfer-config \
@@ -223,16 +224,16 @@ fn towards(dispatch: &Dispatch, at: &PrefillAt) -> Dispatch {
 }
 
 /// Sends a request to `SGLang`'s prefill engine, and returns it for the other one.
-pub(super) fn meet(
+pub(super) fn pair(
     call: &Call,
     dispatch: &Dispatch,
     at: &PrefillAt,
     request: &Bytes,
-) -> (Bytes, Meeting) {
-    let met = meeting_fields(at).and_then(|fields| insert_fields(request, &fields));
+) -> (Bytes, PairedPrefill) {
+    let met = bootstrap_fields(at).and_then(|fields| insert_fields(request, &fields));
     let Some(met) = met else {
         report_failed(&call.client, call.step, "its address is no URL with a host");
-        return (request.clone(), Meeting::default());
+        return (request.clone(), PairedPrefill::default());
     };
     let request = Bytes::from(met);
     let part = Part {
@@ -246,26 +247,26 @@ pub(super) fn meet(
         headers: call.headers.clone(),
         body: addressed(call, &towards(dispatch, at), &request),
     };
-    let (failing, unmet) = oneshot::channel();
+    let (failing, failure) = oneshot::channel();
     let task = tokio::spawn(async move {
-        if let Err(unmet) = part.carry_out().await {
+        if let Err(failure) = part.carry_out().await {
             // The other engine would wait for it.
-            let _ = failing.send(unmet);
+            let _ = failing.send(failure);
         }
     });
-    let meeting = Meeting {
-        unmet: Some(unmet),
+    let paired = PairedPrefill {
+        failure: Some(failure),
         task: Some(task.abort_handle()),
     };
-    (request, meeting)
+    (request, paired)
 }
 
 /// Where `SGLang`'s engines meet for one request.
-fn meeting_fields(at: &PrefillAt) -> Option<[(&'static str, String); 3]> {
+fn bootstrap_fields(at: &PrefillAt) -> Option<[(&'static str, String); 3]> {
     let address: http::Uri = endpoint_of(&at.url).0.parse().ok()?;
     let host = address.host()?.trim_matches(['[', ']']);
     let port = at.bootstrap_port.unwrap_or(BOOTSTRAP_PORT);
-    let number = MEETINGS.fetch_add(1, Ordering::Relaxed);
+    let number = ROOMS.fetch_add(1, Ordering::Relaxed);
     // Engines take a signed number of 64 bits.
     let room = xxh3_64_with_seed(&number.to_le_bytes(), *DAEMON) >> 1;
     Some([
@@ -289,22 +290,22 @@ struct Part {
 }
 
 impl Part {
-    async fn carry_out(self) -> Result<(), Unmet> {
+    async fn carry_out(self) -> Result<(), PrefillFailure> {
         let (client, step) = (self.client.clone(), self.step);
         let limit = self.app.response_timeout;
         let answered = tokio::time::timeout(limit, self.answered()).await;
-        let too_slow = || Unmet::Failed("it took too long".to_owned());
+        let too_slow = || PrefillFailure::Failed("it took too long".to_owned());
         let answered = answered.unwrap_or_else(|_| Err(too_slow()));
         match &answered {
             Ok(computed) => report_computed(&client, step, computed),
-            Err(Unmet::Failed(cause)) => report_failed(&client, step, cause),
+            Err(PrefillFailure::Failed(cause)) => report_failed(&client, step, cause),
             // The engine is not at fault.
-            Err(Unmet::Refused(..)) => {}
+            Err(PrefillFailure::Refused(..)) => {}
         }
         answered.map(|_| ())
     }
 
-    async fn answered(self) -> Result<Computed, Unmet> {
+    async fn answered(self) -> Result<Computed, PrefillFailure> {
         let upstream = &self.app.upstream;
         let sent = upstream.send(
             Method::POST,
@@ -318,9 +319,9 @@ impl Part {
             if matches!(error, UpstreamError::Connect(_)) {
                 is_down(&self.client, self.worker, &cause);
             }
-            Unmet::Failed(cause)
+            PrefillFailure::Failed(cause)
         });
-        let body = whole(sent?).await?;
+        let body = whole(&self.app, sent?).await?;
         let usage = usage_of_body(self.endpoint, &body).unwrap_or_default();
         Ok(Computed {
             handover: String::new(),
@@ -331,18 +332,25 @@ impl Part {
 }
 
 /// The body of a successful response.
-async fn whole(response: Response<Incoming>) -> Result<Bytes, Unmet> {
+async fn whole(app: &GatewayState, response: Response<Incoming>) -> Result<Bytes, PrefillFailure> {
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| Unmet::Failed(error.to_string()))?;
-    let body = body.to_bytes();
+    let room = InUse::new([app.room.answers.clone()]);
+    let body = match gather(&parts, body, ANSWER_BYTES_MAX, room).await {
+        Ok(Gathered::Whole(body)) => body,
+        Ok(Gathered::Large { .. }) => {
+            let most = ANSWER_BYTES_MAX >> 20;
+            let cause = format!("its response exceeds {most} MiB, or memory for responses is full");
+            return Err(PrefillFailure::Failed(cause));
+        }
+        Err(cause) => return Err(PrefillFailure::Failed(cause.to_string())),
+    };
     if parts.status.is_success() {
         return Ok(body);
     }
     if is_rejection(parts.status) {
-        return Err(Unmet::Refused(Box::new(parts), body));
+        return Err(PrefillFailure::Refused(Box::new(parts), body));
     }
-    Err(Unmet::Failed(answered_words(parts.status, &body)))
+    Err(PrefillFailure::Failed(answered_words(parts.status, &body)))
 }
 
 fn answered_words(status: StatusCode, body: &[u8]) -> String {
