@@ -242,13 +242,15 @@ impl HoldingView {
 impl JobWeightsView {
     fn of(name: &JobName, state: &Weighed) -> Option<Self> {
         let job = state.job(&name.inside)?;
-        let is_loaded = state.jobs.contains_key(&name.inside);
-        let update = job.update.as_ref().filter(|_| is_loaded);
+        // Of one that was released only the engines matter that get no steps.
+        let is_released = !state.jobs.contains_key(&name.inside);
+        let update = job.update.as_ref().filter(|_| !is_released);
+        let serving = job.serving.as_ref().filter(|_| !is_released);
         let workers = state.of_job(&name.inside);
         let now = Timestamp(now_us());
         Some(Self {
             job: name.own.to_string(),
-            serving: job.serving.as_ref().map(WeightsView::of),
+            serving: serving.map(WeightsView::of),
             update: update.map(UpdateView::of),
             last: job.last.as_ref().map(EndedUpdateView::of),
             workers: workers

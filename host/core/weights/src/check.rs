@@ -281,10 +281,10 @@ impl Holding {
     fn check_called(&self, worker: WorkerId, call: &TrainerCall) -> Result<(), WeightsError> {
         let trainer = self.trainer.clone().unwrap_or_default();
         let is_resuming = self.phase == Phase::Resuming && self.call.is_some();
-        let is_resuming = is_resuming && *call != TrainerCall::Resume;
+        let must_wait = is_resuming && *call != TrainerCall::Resume;
         // Of a job that was released: treadle loads it.
         let is_loading = self.call.is_some_and(|pending| pending.call == Call::Apply);
-        if trainer.call.is_some() || is_resuming || is_loading {
+        if trainer.call.is_some() || must_wait || is_loading {
             return Err(WeightsError::Calls(worker));
         }
         let torn = || WeightsError::Torn {

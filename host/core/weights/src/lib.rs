@@ -155,8 +155,8 @@ impl WeightsMachine {
         for name in self.state.look(&present, engines, self.now) {
             self.touched.insert(name);
         }
-        // One that came while its address was fenced is fenced too, and stays when the workers go
-        // that the fence was for.
+        // A worker that was added at a fenced address is fenced too. If the worker that the fence was
+        // for has gone, nothing else ends that.
         let is_free = |worker: &&WorkerId| self.state.holding(**worker).is_none();
         for worker in present.iter().filter(is_free).filter(|_| was_any_fenced) {
             self.notices.push_back(Notice::WorkerFenced {

@@ -3,7 +3,7 @@
 //! that can't prove what it has gets no steps until it is another process, or loads a version of
 //! another job.
 
-use crate::holding::{Holding, OTHER_CHECKSUM, PendingCall, Phase};
+use crate::holding::{Holding, PendingCall, Phase};
 use crate::job::{JobWeights, compare, record};
 use crate::state::State;
 use crate::trainer::{Extent, TrainerCall};
@@ -165,19 +165,18 @@ impl State {
         let own = self.of_job(name);
         let is_loaded = |h: &Holding| !h.sound && h.loading.as_ref() == weights;
         let resuming = own.filter(|(_, h)| h.phase == Phase::Resuming && is_loaded(h));
-        let (differing, _) = compare(resuming);
-        for worker in differing {
-            if let Some(holding) = self.holdings.get_mut(&worker) {
-                let cause = holding.after_loss(OTHER_CHECKSUM);
-                holding.tear(&cause, now);
-            }
-        }
+        let (differing, agreed) = compare(resuming);
+        self.agree(name, differing, agreed, now);
     }
 
-    /// Whether an engine of a job proves what it has.
+    /// Whether an engine of a job proves what it has, or will once its trainer's call has ended. A
+    /// call that joins a process group is not waited for: it may hang.
     pub(crate) fn is_proving(&self, name: &str) -> bool {
         let mut own = self.of_job(name);
-        own.any(|(_, h)| matches!(h.phase, Phase::Verifying | Phase::Clearing))
+        own.any(|(_, h)| {
+            let proves = matches!(h.phase, Phase::Verifying | Phase::Clearing);
+            proves || h.is_called() && !h.is_joining()
+        })
     }
 
     /// Drops what is not needed any more of released jobs: engines that serve, and records of jobs

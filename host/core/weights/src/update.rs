@@ -216,7 +216,7 @@ impl State {
         None
     }
 
-    /// Engines whose checksums differ from what most have are torn.
+    /// Engines whose checksums differ from what most have are torn, also those of a released job.
     pub(crate) fn agree(
         &mut self,
         name: &str,
@@ -224,7 +224,7 @@ impl State {
         agreed: Checksums,
         now: Timestamp,
     ) {
-        if let Some(update) = self.update(name) {
+        if let Some(update) = self.job_mut(name).and_then(|job| job.update.as_mut()) {
             update.checksums.extend(agreed);
         }
         for worker in differing {

@@ -202,6 +202,31 @@ fn engines_whose_checksums_differ_are_not_resumed() {
     assert!(why(&fleet, 0).contains("its checksum differs"));
 }
 
+/// The first one has answered a trainer that never pauses, and the others are still loading.
+#[test]
+fn an_engine_is_not_resumed_before_the_others_can_be_compared() {
+    let mut fleet = Fleet::driven(3);
+    let workers = [0, 1, 2].map(WorkerId);
+    for worker in workers {
+        let pause = TrainerCall::Pause { own: true };
+        fleet.trainer(worker.0, &pause).expect("may pause");
+        fleet.call(worker, &load("1")).expect("is paused");
+        let engine = fleet.engines.get_mut(&worker).expect("is there");
+        (engine.content, engine.name) = (Content::Whole("1".into()), "1".into());
+    }
+    let liar = fleet.engines.get_mut(&workers[0]).expect("is there");
+    liar.content = Content::Torn(7);
+    fleet.answer(workers[0], &Answer::Done);
+    release(&mut fleet);
+    (0..10).for_each(|_| fleet.go_on());
+    assert!(fleet.is_fenced(0), "nobody agrees with it");
+    for worker in &workers[1..] {
+        fleet.answer(*worker, &Answer::Done);
+    }
+    fleet.run_until(|fleet| !fleet.is_fenced(1) && !fleet.is_fenced(2));
+    assert_eq!(fleet.holding(0).phase, Phase::Torn);
+}
+
 #[test]
 fn an_engine_that_comes_is_not_fenced_for_one_that_went() {
     let mut fleet = Fleet::new(1, Faults::None, 1);
