@@ -17,6 +17,8 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Timeout of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Most ranks of one address that are told apart, whatever its engine reports.
+const RANKS_MAX: usize = 1_024;
 /// Largest accepted response of a probe.
 const PROBE_BYTES_MAX: usize = 4 << 20;
 
@@ -300,7 +302,9 @@ pub(super) async fn read_ranks(upstream: &Upstream, url: &str, kind: EngineKind)
         EngineKind::Sglang => sglang::ranks_of_server_info(&page("/server_info").await?),
         EngineKind::Llamacpp | EngineKind::Openai => return Some(1),
     };
-    u32::try_from(ranks.len()).ok().filter(|ranks| *ranks > 0)
+    u32::try_from(ranks.min(RANKS_MAX))
+        .ok()
+        .filter(|ranks| *ranks > 0)
 }
 
 /// The model that an engine serves, by its first name, and its further names and models, including

@@ -34,7 +34,12 @@ impl KnownRanks {
     /// Whether they are to be looked at: nobody did yet, or the engine may be another process.
     pub(super) fn are_due(&mut self, healthy: bool) -> bool {
         let is_first = !std::mem::replace(&mut self.is_read, true);
-        is_first || !healthy || self.other.is_some() || self.missing == MISSING_MAX
+        let is_missing = self.missing >= MISSING_MAX;
+        if is_missing {
+            // If this look shows nothing, there is another one after as many pages.
+            self.missing = 0;
+        }
+        is_first || !healthy || self.other.is_some() || is_missing
     }
 
     /// Notes whether a page of metrics has anything of a rank.

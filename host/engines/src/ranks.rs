@@ -102,7 +102,8 @@ impl EngineWatch {
             };
             let (told, ranks) = (declared.clone(), KnownRanks::told(count));
             self.register_one(id, at, told, read, ranks).await;
-            if let Some(state) = state.filter(|_| has.is_none()) {
+            let is_here = here.iter().any(|w| w.id == id);
+            if let Some(state) = state.filter(|_| !is_here) {
                 let set = ProgramEvent::WorkerStateSet { worker: id, state };
                 self.driver.event(Event::Program(set));
             }
@@ -157,7 +158,8 @@ impl EngineWatch {
         true
     }
 
-    /// How many ranks an endpoint has, by its workers; an operator may have removed some.
+    /// How many ranks an endpoint has, by its workers. An operator may have removed some, but of the
+    /// last one that can not be told from a rank that is new.
     async fn registered_ranks(&self, endpoint: &str) -> u32 {
         let workers = self.driver.workers().await.unwrap_or_default();
         let here = workers_at(&workers, endpoint);

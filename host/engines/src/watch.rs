@@ -176,17 +176,17 @@ impl EngineWatch {
         known: Detected,
         facts: &EngineFacts,
     ) {
-        let role = reported_role(facts).or(declared.role);
+        let reported = reported_role(facts);
         let added = Event::Program(ProgramEvent::WorkerAdded {
             worker,
             url: url.into(),
             engine: known.kind,
             capacity: known.capacity,
-            role,
+            role: reported.or(declared.role),
         });
         let _ = self.driver.event_committed(added).await;
         let declared = Declared {
-            role,
+            role: declared.role.filter(|_| reported.is_none()),
             ..declared.clone()
         };
         for told in declared.events(worker) {

@@ -3,7 +3,7 @@
 use crate::scenario::{Scenario, arrival};
 use std::collections::BTreeMap;
 use treadle_core::memory::Capacity;
-use treadle_core::programs::ProgramEvent;
+use treadle_core::programs::{ProgramEvent, WorkerState};
 use treadle_core::{Event, Mode};
 use treadle_model::{EngineKind, WorkerId};
 
@@ -26,6 +26,39 @@ pub(crate) fn workers(urls: &[&str]) -> Scenario {
 }
 
 const RANKS: [&str; 4] = ["http://a#0", "http://a#1", "http://a#2", "http://a#3"];
+/// As its engine reports one rank more.
+#[test]
+fn a_rank_that_comes_to_a_cordoned_address_gets_no_step() {
+    let mut s = workers(&RANKS[..2]);
+    for worker in [WorkerId(0), WorkerId(1)] {
+        let state = WorkerState::Cordoned;
+        s.handle(Event::Program(ProgramEvent::WorkerStateSet {
+            worker,
+            state,
+        }));
+    }
+    s.arrive("p", 1, 1_000);
+    let add = |worker, url: &str| {
+        Event::Program(ProgramEvent::WorkerAdded {
+            worker: WorkerId(worker),
+            url: url.into(),
+            engine: EngineKind::Vllm,
+            capacity: Capacity {
+                tokens: Some(100_000),
+                ..Capacity::default()
+            },
+            role: None,
+        })
+    };
+    s.handle(add(2, RANKS[2]));
+    assert!(
+        s.dispatched().is_empty(),
+        "its operator cordoned the address"
+    );
+    s.handle(add(3, ENGINES[1]));
+    assert_eq!(s.dispatched(), [(1, 3)]);
+}
+
 const ENGINES: [&str; 4] = ["http://a", "http://b", "http://c", "http://d"];
 
 /// Three long programs at each worker but one, and then a group of eight with short prompts.

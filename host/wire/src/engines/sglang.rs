@@ -4,10 +4,6 @@ use super::EngineReading;
 use super::facts::{EngineFacts, kept};
 use super::prometheus::{count, of_rank, samples};
 use serde::Deserialize;
-use std::collections::BTreeSet;
-
-/// Most ranks of one server that are told apart.
-const RANKS_MAX: usize = 1_024;
 
 #[derive(Deserialize)]
 struct ServerInfo {
@@ -61,11 +57,11 @@ pub fn metrics_of_rank(text: &str, rank: u32) -> String {
     of_rank(text, "dp_rank", rank)
 }
 
-/// The ranks of data parallelism, by `/server_info`: each has a cache of its own, of the capacity
-/// that the page has.
-pub fn ranks_of_server_info(body: &[u8]) -> BTreeSet<u32> {
+/// How many ranks of data parallelism there are, by `/server_info`: each has a cache of its own, of
+/// the capacity that the page has.
+pub fn ranks_of_server_info(body: &[u8]) -> usize {
     let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
-    (0..info.dp_size.unwrap_or(1)).take(RANKS_MAX).collect()
+    info.dp_size.unwrap_or(1) as usize
 }
 
 /// Reads the server's start options from `/server_info`.
@@ -184,18 +180,12 @@ sglang:prompt_tokens_total{model_name="m"} 20.0
     #[test]
     fn ranks_are_told_apart() {
         let info = br#"{"max_total_num_tokens":100,"tp_size":4,"dp_size":2,"enable_dp_attention":true,"internal_states":[{"max_total_num_tokens":100},{"max_total_num_tokens":100}]}"#;
-        assert_eq!(ranks_of_server_info(info), BTreeSet::from([0, 1]));
+        assert_eq!(ranks_of_server_info(info), 2);
         let of_one = reading_of_server_info(info).expect("it is SGLang's");
         assert_eq!(of_one.capacity_tokens, Some(100), "of one rank");
         for one in [r#"{"dp_size":1}"#, "{}", "Not Found"] {
-            assert_eq!(
-                ranks_of_server_info(one.as_bytes()),
-                BTreeSet::from([0]),
-                "{one}"
-            );
+            assert_eq!(ranks_of_server_info(one.as_bytes()), 1, "{one}");
         }
-        let absurd = ranks_of_server_info(br#"{"dp_size":4294967295}"#);
-        assert_eq!(absurd.len(), RANKS_MAX);
         // Other numbers of ranks do not matter. The server counts prompts of all ranks together.
         let text = r#"
 sglang:max_total_num_tokens{dp_rank="0",engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 100.0

@@ -34,12 +34,11 @@ pub fn metrics_of_rank(text: &str, rank: u32) -> String {
     of_rank(text, "engine", row.unwrap_or(rank))
 }
 
-/// The ranks of data parallelism behind an address, by `/metrics`: each has a cache of its own.
+/// How many ranks of data parallelism are behind an address, by `/metrics`: each has its own cache.
 /// They are numbered from 0 at each address, as requests name them. With hybrid load balancing
 /// other addresses have further ranks of the model, and rows have numbers among all of them.
-pub fn ranks_of_metrics(text: &str) -> BTreeSet<u32> {
-    let rows = rows_of_ranks(text);
-    (0..).take(rows.len()).collect()
+pub fn ranks_of_metrics(text: &str) -> usize {
+    rows_of_ranks(text).len()
 }
 
 /// The numbers of the ranks in rows of `/metrics`. A rank with an address of its own has one row,
@@ -139,7 +138,7 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
             ..EngineReading::default()
         };
         assert_eq!(reading_of_metrics(text), expected);
-        assert_eq!(ranks_of_metrics(text), BTreeSet::from([0, 1]));
+        assert_eq!(ranks_of_metrics(text), 2);
         let second = EngineReading {
             capacity_tokens: Some(1_600),
             running: Some(3),
@@ -163,7 +162,7 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
         };
         // The second of two servers with hybrid load balancing.
         let hybrid = row(10, 1_600) + &row(8, 1_000) + &row(9, 1_200);
-        assert_eq!(ranks_of_metrics(&hybrid), BTreeSet::from([0, 1, 2]));
+        assert_eq!(ranks_of_metrics(&hybrid), 3);
         let of_each = [0, 1, 2].map(|rank| {
             let reading = reading_of_metrics(&metrics_of_rank(&hybrid, rank));
             (reading.capacity_tokens, reading.running)
@@ -172,7 +171,7 @@ vllm:prefix_cache_hits_total{engine="0"} 640.0
         assert_eq!(of_each, expected.map(|(tokens, n)| (Some(tokens), Some(n))));
         // With external load balancing, a rank has an address of its own.
         let external = row(5, 2_000);
-        assert_eq!(ranks_of_metrics(&external), BTreeSet::from([0]));
+        assert_eq!(ranks_of_metrics(&external), 1);
         assert_eq!(metrics_of_rank(&external, 0), external);
     }
 

@@ -25,14 +25,16 @@ impl Programs {
         self.ranks_of(worker).map(|w| w.id).collect()
     }
 
-    /// A rank that comes, or comes back, has the weights of the others, and gets no steps if they
-    /// get none.
+    /// A rank that comes, or comes back, has the weights of the others and the state that their
+    /// operator set, and gets no steps if they get none.
     pub(super) fn join_endpoint(&mut self, worker: WorkerId) {
         let other = self.ranks_of(worker).find(|w| w.id != worker);
-        let other = other.map(|w| (w.fenced, w.weights.clone()));
+        let other = other.map(|w| (w.fenced, w.weights.clone(), w.state));
+        let (fenced, weights, state) = other.unwrap_or_default();
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            (w.fenced, w.weights) = other.unwrap_or_default();
+            (w.fenced, w.weights) = (fenced, weights);
         }
+        self.worker_state_set(worker, state);
     }
 
     /// Whether caches of one engine can be used at another.

@@ -6,7 +6,7 @@ use crate::programs::ProgramCommand;
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::explanation::Explanation;
 use crate::programs::step::Step;
-use crate::programs::worker::{Health, Rest, Worker, WorkerRole, WorkerState};
+use crate::programs::worker::{Health, Rest, Worker, WorkerRole};
 use crate::{Mode, Programs};
 use treadle_machine::Notice;
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
@@ -25,8 +25,7 @@ impl Programs {
             if std::mem::take(&mut known.leaving) {
                 self.join_endpoint(worker);
                 self.notices.push_back(Notice::WorkersChanged);
-                // The worker is registered again, whatever its state was before it was removed.
-                self.worker_state_set(worker, WorkerState::Active);
+                // The worker is registered again, whatever it was before it was removed.
                 self.worker_class_set(worker, None);
                 self.worker_role_set(worker, role, None);
             }
