@@ -39,7 +39,7 @@ pub struct BoundPolicy {
     /// A canary's share of the programs, in millionths.
     pub share_ppm: u32,
     /// Nobody requested it: treadle bound it because nothing else was bound.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub by_default: bool,
     /// When it was bound.
     pub since: Timestamp,
@@ -70,7 +70,7 @@ pub enum BindingEvent {
         /// A canary's share of the programs, in millionths.
         share_ppm: u32,
         /// Nobody requested it: treadle bound it because nothing else was bound.
-        #[serde(default, skip_serializing_if = "is_false")]
+        #[serde(default, skip_serializing_if = "treadle_model::is_default")]
         by_default: bool,
     },
     /// A policy was removed from its role; an active one becomes the previous one.
@@ -329,11 +329,6 @@ impl Bindings {
             scopes.insert(scope.into(), roles);
         }
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Ends a canary, or swaps active and previous policy.

@@ -26,13 +26,8 @@ pub(super) struct PrefillSpeed {
     tokens_per_s: u64,
     seen: u32,
     /// Remaining prompts that test a speed known from elsewhere.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     proofs: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_none(prompts: &u32) -> bool {
-    *prompts == 0
 }
 
 impl PrefillSpeed {
@@ -117,11 +112,6 @@ pub(super) struct TransferSpeed {
 }
 
 impl TransferSpeed {
-    /// True without transfers.
-    fn is_unused(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Records that a transfer of `tokens` took `took`.
     pub(super) fn see(&mut self, now: Timestamp, tokens: u64, took: Span) {
         if tokens < TOKENS_LEAST || took.0 == 0 {
@@ -154,7 +144,7 @@ pub(super) struct TransferSpeeds {
     /// From one engine to another.
     pub(super) moves: TransferSpeed,
     /// From a prefill worker to the first token of the answer.
-    #[serde(default, skip_serializing_if = "TransferSpeed::is_unused")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub(super) handovers: TransferSpeed,
 }
 

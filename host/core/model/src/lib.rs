@@ -19,3 +19,8 @@ pub use name::{CLASS_BYTES_MAX, ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;
 pub use time::{Span, Timestamp};
 pub use vocabulary::{End, EngineKind, FinishReason, Phase, PolicyRef, Role, Status, World};
+
+/// Whether a value is the default, which serde leaves out.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -150,7 +150,7 @@ pub enum ProgramEvent {
         #[serde(default)]
         token_us: u64,
         /// Increase of that time per further concurrent answer, in microseconds; 0 if unknown.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "treadle_model::is_default")]
         step_us: u64,
         /// Whether it was declared, and holds only until the engine's own steps show it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -248,7 +248,8 @@ pub enum ProgramEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cached_tokens: Option<u64>,
     },
-    /// A prefill worker has not computed a step's prompt: its own worker does.
+    /// A prefill worker has not computed a step's prompt: vLLM's decode worker does, and `SGLang`'s
+    /// step is sent again.
     StepPrefillFailed {
         /// The step.
         step: StepId,
@@ -408,11 +409,6 @@ pub enum ProgramEvent {
         /// The copy, as it was reported.
         copy: Box<str>,
     },
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 kinds! {

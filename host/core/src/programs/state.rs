@@ -64,10 +64,10 @@ pub struct Counters {
     #[serde(default)]
     pub preemptions: u64,
     /// Steps whose prompt was sent to a prefill worker.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub prefills: u64,
     /// Those that the prefill worker failed.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub prefills_failed: u64,
     /// Prompt tokens of finished steps.
     pub prompt_tokens: u64,
@@ -78,11 +78,6 @@ pub struct Counters {
     /// Prompt tokens of finished steps whose engine reported its cached tokens.
     #[serde(default)]
     pub cache_reported_tokens: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_none(count: &u64) -> bool {
-    *count == 0
 }
 
 /// The state of the machine of programs.

@@ -40,9 +40,8 @@ impl WorkerState {
         }
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-    fn is_active(&self) -> bool {
-        *self == Self::Active
+    const fn is_active(self) -> bool {
+        matches!(self, Self::Active)
     }
 }
 
@@ -84,12 +83,7 @@ impl WorkerRole {
 
     /// Its name, unless it is the default.
     pub fn name_if_set(self) -> Option<&'static str> {
-        (!self.is_both()).then(|| self.as_str())
-    }
-
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-    pub(crate) fn is_both(&self) -> bool {
-        *self == Self::Both
+        (self != Self::Both).then(|| self.as_str())
     }
 }
 
@@ -139,7 +133,7 @@ pub struct Worker {
     /// Its owner removed it; it is dropped once its last running step has ended.
     pub leaving: bool,
     /// The state that its operator has set.
-    #[serde(default, skip_serializing_if = "WorkerState::is_active")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub state: WorkerState,
     /// Why its engine reports that it takes no steps at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,7 +146,7 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Box<str>>,
     /// Until when it is busy, as reported by its engine.
-    #[serde(default, skip_serializing_if = "is_start")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub busy_until: Timestamp,
     /// Its capacity.
     pub capacity: Capacity,
@@ -160,16 +154,16 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Box<str>>,
     /// Which part of steps it does.
-    #[serde(default, skip_serializing_if = "WorkerRole::is_both")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub role: WorkerRole,
     /// The port at which decode workers meet it, for `SGLang`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_port: Option<u16>,
     /// Prompts that it computes at present for steps of decode workers.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub prefills: u32,
     /// Tokens that it has computed of such prompts so far: how far its cache has moved on.
-    #[serde(default, skip_serializing_if = "is_no_token")]
+    #[serde(default, skip_serializing_if = "treadle_model::is_default")]
     pub prefilled_tokens: u64,
     /// The model that it serves, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,21 +186,6 @@ pub struct Worker {
     /// Its speeds.
     #[serde(default)]
     pub speeds: EngineSpeeds,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_start(time: &Timestamp) -> bool {
-    time.0 == 0
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_no_token(tokens: &u64) -> bool {
-    *tokens == 0
 }
 
 impl Worker {

@@ -98,7 +98,7 @@ pub(crate) struct WorkerView {
     /// Steps running on it.
     load: u32,
     /// Prompts that it computes at present for steps of decode workers.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "treadle_model::is_default")]
     #[schema(required = false)]
     prefills: u32,
     /// Programs that are placed on it.
@@ -124,11 +124,6 @@ pub(crate) struct WorkerView {
     /// Its own reported load, beside treadle's ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_load: Option<ReportedLoad>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_none(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Why programs wait while an engine is out of service.
