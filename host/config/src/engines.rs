@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use treadle_core::programs::WorkerRole;
 use treadle_model::{ClientName, EngineKind};
 
 use super::section::{Form, Setting, section};
@@ -44,9 +45,6 @@ impl EngineChoice {
 impl Setting for EngineChoice {
     const FORM: Form = Form::Choice(Self::CHOICES);
 }
-
-/// The roles of an engine.
-const ROLES: [&str; 3] = ["both", "prefill", "decode"];
 
 /// An engine: either its URL or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,7 +215,7 @@ impl EnginesConfig {
             })?;
         }
         for role in self.endpoints.iter().filter_map(|e| e.role.as_deref()) {
-            if !ROLES.contains(&role) {
+            if WorkerRole::from_name(role).is_none() {
                 let remedy = "give each engine the role both, prefill or decode, or none";
                 let problem = format!("has the role `{role}`");
                 return Err(conflict("engines.endpoints", problem, remedy));
@@ -264,7 +262,7 @@ mod tests {
             });
             engines.check().map_err(|error| error.to_string())
         };
-        for role in ROLES {
+        for role in WorkerRole::ALL.map(WorkerRole::as_str) {
             assert_eq!(checked(role), Ok(()));
         }
         let error = checked("half").expect_err("it is refused");

@@ -363,7 +363,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 _ = shutdown.wait_for(|stop| *stop) => return,
-                // Without a sender it never stands.
+                // If its sender is gone, this branch is off.
                 Ok(()) = stands.changed() => {}
                 command = inbox.recv() => {
                     let Some(command) = command else { return };

@@ -262,7 +262,7 @@ fn program_counters(c: &Counters) -> [CounterRow; 10] {
         ),
         (
             "treadle_prefills_failed_total",
-            "Those whose own worker computed it after all.",
+            "Those whose prefill worker failed, or could not be used.",
             c.prefills_failed,
         ),
     ]

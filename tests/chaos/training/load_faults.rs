@@ -96,7 +96,7 @@ impl LoadFaults {
         Ok(false)
     }
 
-    /// Waits for no fault any more.
+    /// Clears faults that were set and have not happened.
     pub(crate) async fn calm(&self) {
         for engine in &self.engines {
             engine.once(Method::DELETE, PATH, &[], &Value::Null).await;

@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
+use treadle_core::programs::WorkerRole;
 use treadle_model::{EngineKind, TOKENS_MAX};
 
 use super::client::{Client, Remote, escaped};
@@ -100,7 +101,7 @@ struct AddArgs {
     class: Option<String>,
     /// The engine's part of each step: both, prefill (it computes prompts for others) or decode
     /// (long prompts are computed elsewhere first). SGLang reports it itself.
-    #[arg(long, value_parser = PossibleValuesParser::new(["both", "prefill", "decode"]))]
+    #[arg(long, value_parser = PossibleValuesParser::new(WorkerRole::ALL.map(WorkerRole::as_str)))]
     role: Option<String>,
     /// The engine's speed until its own steps show it: a file of `treadle-bench calibrate`, or a
     /// preset's name. The engine is then not measured.
