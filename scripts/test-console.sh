@@ -47,7 +47,7 @@ start_daemon() {
 }
 
 start_agents() {
-  node web/tests/workload.mjs --daemon "$URL" --agents 40 --seconds 900 >"$FOLDER/agents" 2>&1 &
+  node web/tests/workload.mjs --daemon "$URL" --agents 40 --seconds 3600 >"$FOLDER/agents" 2>&1 &
   AGENTS=$!
   local waited=0 finished="$URL/api/v1/programs?status=finished&limit=1"
   until node -e 'fetch(process.argv[1]).then((a) => a.text()).then((t) => process.exit(t.includes("program_id") ? 0 : 1), () => process.exit(1))' "$finished"; do

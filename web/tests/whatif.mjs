@@ -16,7 +16,7 @@ test("a run is requested by minutes, times or events, and compared", async () =>
   await page.fill("label:has-text('Minutes') input", "");
   await page.waitForSelector("text=Enter a number above 0.");
   assert.ok(await page.isDisabled("role=button[name=Run]"));
-  await page.fill("label:has-text('Minutes') input", "5");
+  await page.fill("label:has-text('Minutes') input", "1");
   await page.click("text=Seeds, engines and more");
   await page.fill("#config-jitter", "2");
   await page.waitForSelector("text=At most 0.9.");
