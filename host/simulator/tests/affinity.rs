@@ -81,6 +81,7 @@ fn a_class_is_filled_before_programs_fall_back_to_another() {
     assert_eq!(all(placed(ample, false)), both);
     assert_eq!(all(placed(ample, true)), BTreeSet::from([preferred]));
     let scarce = placed(100_000, true);
-    assert_eq!(scarce[0], preferred);
+    let filled = scarce.iter().take_while(|w| **w == preferred).count();
+    assert!(filled >= 16, "it is filled first: {scarce:?}");
     assert_eq!(all(scarce), both);
 }

@@ -18,8 +18,11 @@ pub(crate) const PART_SAMPLES: usize = 128;
 /// Parts that are read and checked at the same time, ahead of what is sent.
 const PARTS_AHEAD: usize = 3;
 /// How many times the bytes of a part are in memory while it is read: a database has a row itself
-/// while it hands it over. From then on nothing copies them.
+/// while it hands it over. Long samples are not copied after that, and short ones take the place of
+/// their rows.
 const COPIES: u64 = 2;
+/// How many times the largest part may be in memory: those that are read, and what is sent.
+const PARTS: u64 = COPIES * PARTS_AHEAD as u64 + 1;
 
 /// Reads samples in the order of their names. Once all were read and checked, it has their tokens,
 /// tensor by tensor: those of the first samples are kept, the others are read and checked again.
@@ -112,7 +115,7 @@ impl SampleReader {
             kept_parts,
             kept_samples,
             kept: Vec::with_capacity(kept_samples),
-            memory_bytes: kept_bytes + largest.unwrap_or(0) * COPIES * PARTS_AHEAD as u64,
+            memory_bytes: kept_bytes + largest.unwrap_or(0) * PARTS,
         })
     }
 
@@ -360,7 +363,6 @@ mod tests {
         let plan = SampleReader::plan(store, JOB, &names(&rows), 256 << 20).await;
         let reader = plan.expect("all are stored");
         assert_eq!((reader.kept_samples, reader.parts.len()), (4, 1_000));
-        let ahead = PARTS_AHEAD as u64 * COPIES;
-        assert_eq!(reader.memory_bytes(), (4 + ahead) * large);
+        assert_eq!(reader.memory_bytes(), (4 + PARTS) * large);
     }
 }

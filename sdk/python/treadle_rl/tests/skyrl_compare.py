@@ -1,6 +1,6 @@
 """Compares SkyRL's own staleness manager with treadle's batches, in SkyRL's own loop.
 
-    python tests/skyrl_compare.py --binary target/release/treadle
+    python tests/skyrl_compare.py --binary ../../../target/debug/treadle
 
 `FullyAsyncTrainerSim` of SkyRL's wheel (`skyrl_wheel.py` says what of it is real) trains the same
 number of mini-batches twice: with its own queue and staleness manager, and with the mini-batches
@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import httpx
 import skyrl_wheel
+import wheels
 
 from treadle_rl.examples._daemon import Daemon, daemon_at
 
@@ -350,7 +351,7 @@ def text(comparison: dict[str, Any]) -> str:
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--binary", type=Path, help="the program `treadle`; else TREADLE names it")
+    parser.add_argument("--binary", type=Path, help="treadle; by default as TREADLE names it, or on the PATH")
     parser.add_argument("--listen", default="127.0.0.1:8397", help="where the daemon listens")
     parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--profile", default="qwen3-8b-h100", help="of the simulated engines")
@@ -385,7 +386,7 @@ def main() -> None:
         os.environ["TREADLE"] = str(parsed.binary.absolute())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if not skyrl_wheel.unpack(folder):
+        if not wheels.unpack(skyrl_wheel.PACKAGE, skyrl_wheel.FILES, folder):
             sys.exit(f"pip can't download {skyrl_wheel.PACKAGE}; name its wheel in SKYRL_WHEEL")
         sim = skyrl_wheel.load(folder, skyrl_wheel.put)
         start = ["up", "--engines", str(parsed.engines), "--profile", parsed.profile]

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
-import subprocess
 import sys
 import types
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,23 +22,6 @@ from typing import Any
 PACKAGE = "skyrl==0.4.0"
 FILES = ("skyrl/train/fully_async_trainer.py", "skyrl/train/fully_async_trainer_sim.py")
 LOGGER = logging.getLogger("skyrl")
-
-
-def unpack(folder: Path) -> bool:
-    """Takes the files from the wheel that `SKYRL_WHEEL` names, or that pip downloads."""
-    wheel = os.environ.get("SKYRL_WHEEL")
-    if wheel is None:
-        # The files run on older versions of Python than the package requires.
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", PACKAGE]
-        pip += ["--only-binary=:all:", "--python-version", "3.12", "-d", str(folder)]
-        done = subprocess.run(pip, capture_output=True, check=False)
-        wheel = str(next(folder.glob("skyrl-*.whl"), ""))
-        if done.returncode or not wheel:
-            return False
-    with zipfile.ZipFile(wheel) as archive:
-        for file in FILES:
-            archive.extract(file, folder)
-    return True
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import skyrl_compare
 import skyrl_wheel
+import wheels
 from skyrl_compare import Model, Outcome, Setting
 from stand_in import StandIn
 
@@ -22,7 +23,7 @@ LAG, STEPS, BATCH, LATE = 1, 10, 2, 5
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("skyrl")
-    if not skyrl_wheel.unpack(folder):
+    if not wheels.unpack(skyrl_wheel.PACKAGE, skyrl_wheel.FILES, folder):
         pytest.skip(f"{skyrl_wheel.PACKAGE} can't be downloaded from PyPI")
     return folder
 

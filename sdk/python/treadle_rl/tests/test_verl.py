@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wheels
 from stand_in import StandIn
 
 FILE = "verl/trainer/ppo/v1/replay_buffer.py"
@@ -62,15 +60,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in KINDS:
         pytest.importorskip(kind)
     folder = tmp_path_factory.mktemp("verl")
-    wheel = os.environ.get("VERL_WHEEL")
-    if wheel is None:
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "verl==0.9.1"]
-        done = subprocess.run([*pip, "-d", str(folder)], capture_output=True, check=False)
-        wheel = str(next(folder.glob("verl-*.whl"), ""))
-        if done.returncode or not wheel:
-            pytest.skip("verl 0.9.1 can't be downloaded from PyPI")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extract(FILE, folder)
+    if not wheels.unpack("verl==0.9.1", [FILE], folder):
+        pytest.skip("verl 0.9.1 can't be downloaded from PyPI")
     return folder / FILE
 
 
