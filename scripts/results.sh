@@ -6,7 +6,8 @@
 #   scripts/results.sh NAME ...     some of them
 #
 # Left out are the figures of real engines and GPUs (peers, jobs, what-if and calibrate with --engines or
-# --url, scripts/test-vllm.sh, make bench-vllm), tests/engines/independent.py, make chaos, builds of
+# --url, scripts/test-vllm.sh, make bench-vllm), training, weights,
+# sdk/python/treadle_rl/tests/skyrl_compare.py, tests/engines/independent.py, make chaos, builds of
 # policies, shell-actions with --sandboxes or --postgres, sandboxes (Linux, as root), and figures in its
 # text that are of other seeds or options. Of other routers, all that are installed run.
 #

@@ -212,9 +212,9 @@ impl EvictionArgs {
                 scope.spawn(|| {
                     while let Some((index, run_task)) = take(&next, &run_tasks) {
                         report_progress(&format!("eviction: {}", run_task.title()));
-                        let course = run_task.scene.run(run_task.system, run_task.kv_tokens);
+                        let report = run_task.scene.run(run_task.system, run_task.kv_tokens);
                         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.push((index, course));
+                        done.push((index, report));
                     }
                 });
             }

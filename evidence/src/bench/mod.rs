@@ -212,7 +212,7 @@ mod tests {
             "x prediction --prompts 50 --samples 8 --json",
             "x restart --programs 1000 --kills 3 --seconds 2 --store postgres://a/b --json",
             "x weights --megabytes 500 --changed-percent 10 --density 50 --hosts 2 --json",
-            "x weights --parts exposed --updates 3 --engines 2 --programs 8 --load-rate 500 --quick",
+            "x weights --parts exposed --updates 3 --engines 2 --programs 8 --load-mb-per-s 500 --quick",
             "x what-if --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --json",
         ] {

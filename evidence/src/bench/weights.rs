@@ -69,7 +69,7 @@ pub(super) struct WeightsArgs {
     programs: u32,
     /// Megabytes of weights that a simulated engine loads in a second.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    load_rate: u32,
+    load_mb_per_s: u32,
 }
 
 impl WeightsArgs {
@@ -80,7 +80,7 @@ impl WeightsArgs {
             args.megabytes = args.megabytes.min(100);
             args.updates = args.updates.min(2);
             // Loads take a second.
-            args.load_rate = args.megabytes;
+            args.load_mb_per_s = args.megabytes;
         }
         let mut report = Report::new("weights");
         report.setting("megabytes", args.megabytes);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use treadle_demo::exchange::post;
 use treadle_weight_store::{Places, PublishOptions};
 
-const NOTE: &str = "exposed.*: the engines are simulated. They load weights at --load-rate, an input, \
+const NOTE: &str = "exposed.*: the engines are simulated. They load weights at --load-mb-per-s, an input, \
     generate nothing while they are paused or load, and don't compute caches again afterwards, under \
     any system. Programs, daemon, store, pulls and calls are real, on one machine, whose disk is \
     that of trainer and hosts. stop_the_world lets no step begin, waits for those that run, pulls, \
@@ -57,7 +57,7 @@ pub(super) async fn measure(args: &WeightsArgs, report: &mut Report) -> Result<(
     report.setting("engines", args.engines);
     report.setting("engines_simulated", true);
     report.setting("programs", args.programs);
-    report.setting("load_rate", args.load_rate);
+    report.setting("load_mb_per_s", args.load_mb_per_s);
     for system in System::ALL {
         report_progress(&format!("weights: exposed, {} ...", system.name()));
         let folder = TemporaryFolder::new().map_err(|error| failed(error.to_string()))?;
@@ -244,7 +244,7 @@ impl Measured {
             self.seen.tokens as f64 / self.seen.took_s,
             "tokens/s",
         );
-        let load_s = f64::from(args.megabytes) / f64::from(args.load_rate);
+        let load_s = f64::from(args.megabytes) / f64::from(args.load_mb_per_s);
         let hidden = 100.0 * (1.0 - pause_s / (pull_s + load_s));
         report.push(figure(system, "hidden", hidden, "%").reference(ROLLART));
     }
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_what_an_engine_does_not_lose() {
-        let line = "x --parts exposed --engines 2 --megabytes 100 --load-rate 100";
+        let line = "x --parts exposed --engines 2 --megabytes 100 --load-mb-per-s 100";
         let args = Line::try_parse_from(line.split(' ')).unwrap().args;
         assert_eq!(args.parts, [Part::Exposed]);
         let seen = |silent_s: f64| Seen {

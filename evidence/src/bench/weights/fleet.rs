@@ -269,7 +269,8 @@ async fn see(engines: Arc<Vec<EngineSimHandle>>, mut over: watch::Receiver<bool>
     let mut last: Vec<Option<LastToken>> = vec![None; engines.len()];
     let (mut tokens, mut silent) = (0, Duration::ZERO);
     loop {
-        let is_over = *over.borrow();
+        // Or nobody waits for it any more.
+        let is_over = *over.borrow() || over.has_changed().is_err();
         for (engine, last) in engines.iter().zip(&mut last) {
             let generated = engine.snapshot().await.counters.generation_tokens;
             let now = Instant::now();
@@ -307,7 +308,7 @@ async fn engine(args: &WeightsArgs, seed: u64) -> Result<EngineSimHandle, BenchE
     let options = EngineSimOptions {
         profile: EngineProfile::qwen3_8b_h100(),
         seed,
-        load_bytes_per_s: (f64::from(args.load_rate) * MB) as u64,
+        load_bytes_per_s: (f64::from(args.load_mb_per_s) * MB) as u64,
         ..EngineSimOptions::default()
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
