@@ -54,12 +54,12 @@ export function api(path, init = {}, token = given.token) {
   });
 }
 
-/** What axe objects to; with tags, by the rules that have one of them only. */
-export async function violations(page, ...tags) {
+/** What axe objects to, by these rules only if there are any. */
+export async function violations(page, ...rules) {
   await page.evaluate(axe);
   const { violations: found } = await page.evaluate(
-    (runOnly) => window.axe.run(runOnly.length > 0 ? { runOnly } : {}),
-    tags,
+    (values) => window.axe.run(values.length > 0 ? { runOnly: { type: "rule", values } } : {}),
+    rules,
   );
   return found.map(
     (one) =>

@@ -68,14 +68,14 @@ const PAGES = () => {
 };
 
 // Themes differ in their colours only.
-for (const [theme, ...tags] of [["dark"], ["light", "cat.color"]]) {
+for (const [theme, ...rules] of [["dark"], ["light", "color-contrast"]]) {
   test(`every page is quiet and accessible, ${theme}`, async () => {
     const problems = [];
     for (const [path, sign, { prepare, expected } = {}] of PAGES()) {
       const note = (problem) => problems.push(`${path}: ${problem}`);
       const { page, done } = await open(path, { theme, prepare });
       await page.waitForSelector(sign).catch((error) => note(error.message));
-      (await violations(page, ...tags)).forEach(note);
+      (await violations(page, ...rules)).forEach(note);
       await done(expected).catch((error) => note(error.message));
     }
     assert.deepEqual(problems, []);
