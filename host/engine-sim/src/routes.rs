@@ -129,7 +129,8 @@ async fn unknown_path(uri: Uri) -> ApiError {
 }
 
 async fn list_models(State(shared): SharedState) -> Json<Value> {
-    let model = &shared.options.model;
+    let model = shared.weights.renamed();
+    let model = model.as_ref().unwrap_or(&shared.options.model);
     let context_tokens = shared.profile.sequence_limit_tokens();
     let card = |id: &String, parent: Option<&String>, context: Option<u32>| {
         json!({

@@ -51,6 +51,8 @@ struct Loaded {
     name: String,
     /// The folder that its weights are from.
     folder: String,
+    /// The name that `/v1/models` has in place of the model's: SGLang names the folder.
+    renamed: Option<String>,
     /// The number of the load that left a mixture, if one did.
     torn: Option<u64>,
     loads: u64,
@@ -66,6 +68,7 @@ impl Weights {
         let mut loaded = Loaded {
             name: "default".to_owned(),
             folder: "default".to_owned(),
+            renamed: None,
             torn: None,
             loads: 0,
             transfer: None,
@@ -86,6 +89,10 @@ impl Weights {
 
     pub(super) fn set_fault(&self, fault: LoadFault) {
         self.loaded().fault = fault;
+    }
+
+    pub(super) fn renamed(&self) -> Option<String> {
+        self.loaded().renamed.clone()
     }
 
     pub(super) fn is_torn(&self) -> bool {
@@ -309,6 +316,7 @@ pub(super) async fn update_from_disk(State(shared): SharedState, body: LoadBody)
     let mut loaded = shared.weights.loaded();
     let fault = loaded.load(body.model_path);
     if !matches!(fault, LoadFault::Refuse | LoadFault::Tear) {
+        loaded.renamed = Some(loaded.folder.clone());
         loaded.name = body.weight_version.unwrap_or_else(|| "default".to_owned());
     }
     let failed = |message: &str| {

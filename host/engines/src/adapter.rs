@@ -312,14 +312,22 @@ pub(super) async fn read_ranks(upstream: &Upstream, url: &str, kind: EngineKind)
 pub(super) async fn names_of_models(
     upstream: &Upstream,
     url: &str,
+    kind: EngineKind,
 ) -> Option<(Box<str>, Vec<Box<str>>)> {
-    let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None)
-        .await
-        .ok()?;
-    let models = status.is_success().then(|| models_of(&body))?;
+    let page = async |path: &str| {
+        let answer = fetch(upstream, Method::GET, url, path, None).await.ok();
+        answer.filter(|(status, _)| status.is_success())
+    };
+    let models = models_of(&page("/v1/models").await?.1);
     let is_kept = |id: &String| !id.is_empty() && id.len() <= NAME_BYTES_MAX;
     let (adapters, own): (Vec<_>, Vec<_>) = models.into_iter().partition(|model| model.is_adapter);
-    let names = own.into_iter().chain(adapters).map(|model| model.id);
+    let mut own: Vec<String> = own.into_iter().map(|model| model.id).collect();
+    if kind == EngineKind::Sglang {
+        let started_as = sglang::model_of_server_info(&page("/server_info").await?.1);
+        own = started_as.map_or(own, |name| vec![name]);
+    }
+    let adapters = adapters.into_iter().map(|model| model.id);
+    let names = own.into_iter().chain(adapters);
     let mut names = names.filter(is_kept).map(Box::from);
     let first = names.next()?;
     let mut others: Vec<Box<str>> = names.filter(|name| *name != first).collect();

@@ -4,7 +4,7 @@ use super::adapter::names_of_models;
 use treadle_core::Event;
 use treadle_core::programs::ProgramEvent;
 use treadle_http::Upstream;
-use treadle_model::WorkerId;
+use treadle_model::{EngineKind, WorkerId};
 use treadle_scheduler::DriverHandle;
 
 /// Queries the models and reports changes to the scheduler. An engine that lists none keeps its
@@ -14,8 +14,9 @@ pub(super) async fn report_models(
     upstream: &Upstream,
     worker: WorkerId,
     url: &str,
+    kind: EngineKind,
 ) {
-    let Some((model, others)) = names_of_models(upstream, url).await else {
+    let Some((model, others)) = names_of_models(upstream, url, kind).await else {
         return;
     };
     let Ok(Some(known)) = driver.worker(worker).await else {

@@ -136,8 +136,8 @@ impl EngineWatch {
         if rest.is_some() {
             self.driver.event(rest_read(worker, rest));
         }
-        if read.is_ok() {
-            report_models(&self.driver, &self.upstream, worker, url).await;
+        if let Ok(engine) = &read {
+            report_models(&self.driver, &self.upstream, worker, url, engine.kind).await;
         }
         let read = read.and_then(|read| match rest {
             Some(Rest::Asleep) => Err(ASLEEP.to_owned()),
@@ -355,7 +355,7 @@ impl Look {
             return;
         }
         if self.healthy {
-            report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
+            self.report_models().await;
             return self.read_load().await;
         }
         if let Ok(known) = read_engine(&self.upstream, &self.url, &self.declared).await {
@@ -368,7 +368,7 @@ impl Look {
                         capacity: known.capacity,
                     }));
             }
-            report_models(&self.driver, &self.upstream, self.worker, &self.url).await;
+            self.report_models().await;
             let measuring = self.options.measure(
                 &self.driver,
                 &self.upstream,
@@ -389,6 +389,11 @@ impl Look {
                 }));
             self.find().await;
         }
+    }
+
+    async fn report_models(&self) {
+        let (worker, url, kind) = (self.worker, &*self.url, self.known.kind);
+        report_models(&self.driver, &self.upstream, worker, url, kind).await;
     }
 
     /// Whether its endpoint is registered again, with other ranks.

@@ -3,7 +3,9 @@
 use http::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use treadle_config::EngineChoice;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::{CHAT, Fixture, SPEED, chat, plain_endpoint};
 use treadle_tests::support::raw_engine::RawEngine;
 
@@ -203,5 +205,25 @@ async fn tokens_are_counted_by_an_engine_or_its_tokenizer() {
     let steering = json!({"model": "m", "messages": [], "kv_transfer_params": {}});
     let answer = fixture.client.post(COUNT_TOKENS, &steering).await;
     answer.refused(400, "invalid_field");
+    fixture.finish().await;
+}
+
+/// It lists the folder of the weights that it loaded last, and was started as something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn sglang_keeps_its_name_when_its_weights_change() {
+    let engine = engine_of("alpha").await;
+    let itself = Client::new(engine.url());
+    let load = json!({"model_path": "/weights/9", "weight_version": "0.9"});
+    itself.post("/update_weights_from_disk", &load).await.ok();
+    let listed = itself.get("/v1/models").await.ok();
+    assert_eq!(listed["data"][0]["id"], "/weights/9");
+    let fixture = Fixture::around(vec![engine], |config| {
+        config.engines.endpoints[0].kind = Some(EngineChoice::Sglang);
+    })
+    .await;
+    let asked = asked_of(Some("alpha"), "p");
+    fixture.client.post(CHAT, &asked).await.ok();
+    let workers = fixture.client.get("/api/v1/workers").await.ok();
+    assert_eq!(workers["workers"][0]["model"], "alpha", "{workers}");
     fixture.finish().await;
 }

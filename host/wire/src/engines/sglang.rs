@@ -22,6 +22,7 @@ struct ServerFacts {
     disaggregation_bootstrap_port: Option<u16>,
     enable_priority_scheduling: Option<bool>,
     dp_size: Option<u32>,
+    served_model_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -62,6 +63,13 @@ pub fn metrics_of_rank(text: &str, rank: u32) -> String {
 pub fn ranks_of_server_info(body: &[u8]) -> usize {
     let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
     info.dp_size.unwrap_or(1) as usize
+}
+
+/// The name that the server was started to serve its model by. `/v1/models` has the folder of the
+/// weights instead once some were loaded from disk.
+pub fn model_of_server_info(body: &[u8]) -> Option<String> {
+    let info: ServerFacts = serde_json::from_slice(body).unwrap_or_default();
+    info.served_model_name.filter(|name| !name.is_empty())
 }
 
 /// Reads the server's start options from `/server_info`.
