@@ -11,9 +11,9 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-/// Serves the same bytes at every path, on one connection; it ends when this is dropped.
+/// Serves the same bytes at every path; it ends when this is dropped.
 pub(super) struct Loopback {
     /// Its base URL.
     pub(super) url: String,
@@ -26,17 +26,19 @@ impl Loopback {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let serving = tokio::spawn(async move {
-            let Ok((stream, _)) = listener.accept().await else {
-                return;
-            };
-            let _ = stream.set_nodelay(true);
-            let service = service_fn(move |_: Request<Incoming>| {
-                let answer = Response::new(Full::new(bytes.clone()));
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // The client closes it.
-            let _ = connection.await;
+            // They end with this task.
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
+                let bytes = bytes.clone();
+                let service = service_fn(move |_: Request<Incoming>| {
+                    let answer = Response::new(Full::new(bytes.clone()));
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let connection =
+                    http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                connections.spawn(connection);
+            }
         });
         Ok(Self { url, serving })
     }
