@@ -72,11 +72,11 @@ test-agents: guests ## Run Codex and Claude Code (800 MB from npm are installed)
 
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
-	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh
+	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh tests $(TESTS)
 
 .PHONY: test-sglang
 test-sglang: guests ## Run the tests that need SGLang servers: two here (6 GB are installed), or SGLANG_URL=a,b
-	@SGLANG_URL=$(SGLANG_URL) scripts/test-sglang.sh
+	@SGLANG_URL=$(SGLANG_URL) scripts/test-sglang.sh $(TESTS)
 
 .PHONY: bench-vllm
 bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or VLLM_URL=a,b

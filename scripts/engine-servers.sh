@@ -64,7 +64,16 @@ start_two() {
   URLS="$first,$second"
 }
 
-# Runs ignored end-to-end tests by a part of their names, and arguments of the test program. One at a
+# Makes versions 1 and 2 of a shape's model, with other weights, for the tests of weight updates.
+make_versions() {
+  local shape="$1" version
+  export TREADLE_TEST_WEIGHTS="$FOLDER/weights"
+  for version in 1 2; do
+    "$PYTHON" tests/engines/hf_model.py "$TREADLE_TEST_WEIGHTS/$version" "$shape" "$version"
+  done
+}
+
+# Runs ignored end-to-end tests by parts of their names, and arguments of the test program. One at a
 # time: each reads the servers' counters.
 run_ignored() {
   # Tests run its command line.

@@ -2,6 +2,8 @@
 # Runs the tests that need real vLLM servers.
 #
 #   scripts/test-vllm.sh            the tests, with a tiny model
+#   scripts/test-vllm.sh tests MODULE ...
+#                                   those of some modules, such as weights
 #   scripts/test-vllm.sh figures    times of moves of caches, with a larger one
 #   scripts/test-vllm.sh peers SHAPE TIMES ...
 #                                   24 agents on two servers of its own, by treadle-bench peers with further
@@ -12,8 +14,9 @@
 #                                   no host memory, by treadle-bench what-if with calibrate's measurements
 #
 # Without VLLM_URL, two servers are started on this machine's processor and ended with the script;
-# each takes 4 GB of memory, and a test starts another one to kill it. With VLLM_URL (two servers with
-# the NixlConnector and --enable-scale-out, a comma between) those are used, and the tests that kill are left out.
+# each takes 4 GB of memory, and tests start a third one, to kill it or with two ranks (5 GB). With
+# VLLM_URL (two servers with the NixlConnector and --enable-scale-out, a comma between) those are used,
+# and the tests that start one or update weights are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,10 +50,11 @@ check_what_if() {
 }
 
 main() {
-  local what="${1:-tests}" shape=tiny wanted=vllm::
+  local what="${1:-tests}" shape=tiny wanted=("${@:2}")
+  wanted=("${wanted[@]/#/vllm::}")
   case "$what" in
     tests) ;;
-    figures) shape=small wanted=vllm_figures ;;
+    figures) shape=small wanted=(vllm_figures) ;;
     peers)
       compare_peers "${@:2}"
       return 0
@@ -59,18 +63,19 @@ main() {
       check_what_if "${@:2}"
       return 0
       ;;
-    *) fail "'$what' is not known; give figures, peers, what-if, or nothing" ;;
+    *) fail "'$what' is not known; give tests, figures, peers, what-if, or nothing" ;;
   esac
   if [[ -n "${VLLM_URL:-}" ]]; then
     export TREADLE_TEST_VLLM_URL="$VLLM_URL"
   else
     start_two "$shape"
+    [[ "$what" == figures ]] || make_versions "$shape"
     export TREADLE_TEST_VLLM_URL="$URLS"
     export TREADLE_TEST_VLLM_PYTHON="$PWD/$PYTHON" TREADLE_TEST_VLLM_MODEL="$FOLDER/model"
   fi
   local skipped=()
   [[ "$what" == figures ]] || skipped=(--skip vllm_figures)
-  run_ignored "${skipped[@]}" "$wanted"
+  run_ignored "${skipped[@]}" "${wanted[@]:-vllm::}"
 }
 
 main "$@"

@@ -58,7 +58,8 @@ async fn two_workers_that(client: &Client, are: impl Fn(&Value) -> bool) -> Vec<
     workers_that(client, 2, are).await
 }
 
-async fn two_workers(client: &Client) -> Vec<Value> {
+/// The two workers once they are healthy.
+pub(crate) async fn two_workers(client: &Client) -> Vec<Value> {
     two_workers_that(client, |worker| worker["is_healthy"] == true).await
 }
 

@@ -7,6 +7,7 @@ mod pauses;
 mod preemption;
 mod programs;
 mod recognition;
+mod weights;
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ mod messages;
 mod models;
 mod native;
 pub(crate) mod real;
+pub(crate) mod real_weights;
 mod relay;
 mod reports;
 mod shaping;

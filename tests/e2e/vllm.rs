@@ -5,6 +5,9 @@ mod copies;
 mod faults;
 mod figures;
 mod preemption;
+mod ranks;
+mod roles;
+mod weights;
 
 use std::time::Duration;
 

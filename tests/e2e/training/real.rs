@@ -88,7 +88,7 @@ fn turns() -> Vec<Turn> {
     ]
 }
 
-fn numbers(value: &Value) -> Vec<i64> {
+pub(super) fn numbers(value: &Value) -> Vec<i64> {
     let numbers = value.as_array().expect("a list").iter();
     numbers.map(|n| n.as_i64().expect("a number")).collect()
 }
@@ -245,7 +245,7 @@ impl Agent<'_> {
 }
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
-const MEMBER: [(&str, &str); 4] = [
+pub(super) const MEMBER: [(&str, &str); 4] = [
     JSON[0],
     ("x-treadle-job", "math"),
     ("x-treadle-group", "a"),

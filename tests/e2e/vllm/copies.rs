@@ -170,7 +170,8 @@ async fn vllm_chats_move_by_their_tokens() {
     assert_eq!(answer["choices"][0]["message"]["content"], calm);
 }
 
-async fn undisturbed_chat(url: &str, chat: &Value) -> Value {
+/// The text of a server's answer to a chat if no part of it is cached.
+pub(super) async fn undisturbed_chat(url: &str, chat: &Value) -> Value {
     let mut chat = chat.clone();
     chat["cache_salt"] = json!(format!("calm-chat-{}", std::process::id()));
     let answer = client_of(url).post(CHAT, &chat).await.ok();

@@ -50,7 +50,7 @@ async fn dies(moment: Moment) {
     let both = both_act(&fixture, &model).await;
     let before = transfers(&second).await;
     joins(&fixture, &second).await;
-    let held = relay.export().await;
+    let held = relay.held().await;
     match moment {
         Moment::BeforeTheFetch => {
             victim.kill();
