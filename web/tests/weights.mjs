@@ -45,10 +45,11 @@ test("a version that engines load is followed while it happens", async (t) => {
   const row = updates.getByRole("row", { name: /version 1/ });
   await row.getByText("none", { exact: true }).waitFor();
   // How long it took, and the pause, which only the journal tells: events may come later.
-  const timed = row.getByRole("cell").filter({ hasText: /^[\d.]+ (ms|s)$/ });
-  await timed.nth(1).waitFor();
+  for (const number of [2, 3]) {
+    const cell = row.getByRole("cell").nth(number);
+    await cell.filter({ hasText: /^[\d.]+ (ms|s)$/ }).waitFor();
+  }
   const cells = await row.getByRole("cell").allInnerTexts();
-  assert.match(cells[3], /^[\d.]+ (ms|s)$/, "the pause");
   assert.equal(cells[6], String(workers.length));
 
   const lanes = page.getByRole("application", { name: /Versions of engines over time/ });
