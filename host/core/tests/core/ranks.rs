@@ -26,6 +26,7 @@ pub(crate) fn workers(urls: &[&str]) -> Scenario {
 }
 
 const RANKS: [&str; 4] = ["http://a#0", "http://a#1", "http://a#2", "http://a#3"];
+
 /// As its engine reports one rank more.
 #[test]
 fn a_rank_that_comes_to_a_cordoned_address_gets_no_step() {
